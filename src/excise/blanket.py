@@ -1,0 +1,132 @@
+"""The Markov blanket of a table's column, as text, as JSON and as a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as Grid
+
+import excise
+from excise.errors import InputError, MissingExtraError
+from excise.selection import Selection, foci
+from excise.tables import Table
+
+BAR_WIDTH = 24
+
+
+@dataclass(frozen=True)
+class Blanket:
+    """The columns that tell all there is to know about the target, with what each adds."""
+
+    target: str
+    rows: int
+    candidates: int
+    selection: Selection
+    notes: tuple[str, ...]
+    seed: int
+    limited: bool
+    """Whether the search ended because the most columns allowed were reached."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, in the order of choice."""
+        return self.selection.names or ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        steps = zip(self.names, self.selection.scores.tolist(), self.selection.totals.tolist(), strict=True)
+        return {
+            "target": self.target,
+            "rows": self.rows,
+            "candidates": self.candidates,
+            "blanket": [{"column": name, "score": score, "total": total} for name, score, total in steps],
+            "limited": self.limited,
+            "notes": list(self.notes),
+            "seed": self.seed,
+            "excise": excise.__version__,
+        }
+
+    def show(self, console: Console) -> None:
+        """Print a table with bars, and what it means."""
+        for note in self.notes:
+            console.print(f"[dim]· {note}[/dim]", highlight=False)
+        console.print(self._grid())
+        console.print(self._meaning(), highlight=False)
+
+    def save_plot(self, path: Path) -> None:
+        """Draw the blanket as horizontal bars into a picture file; its ending says which kind."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise MissingExtraError("Plots need matplotlib; install it with: pip install 'excise[plot]'") from None
+        figure = Figure(figsize=(7, 1.2 + 0.36 * max(len(self.names), 1)), layout="constrained")
+        axes = figure.subplots()
+        places = range(len(self.names))
+        axes.barh(places, self.selection.totals, color="#d6dce5", label="together with those above")
+        axes.barh(
+            places, self.selection.scores, color="#2f6f8f", height=0.45, label="of what those above leave unknown"
+        )
+        axes.set_yticks(list(places), list(self.names))
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1)
+        axes.set_xlabel("share explained, T")
+        axes.set_title(f"What tells {self.target} ({self.rows:,} rows, {self.candidates:,} columns)", loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize="small")
+        try:
+            figure.savefig(path, dpi=150)
+        except (ValueError, OSError) as error:
+            raise InputError(f"{path}: the plot could not be written ({error}).") from None
+
+    def _grid(self) -> Grid:
+        grid = Grid(
+            title=f"What tells {self.target} ({self.rows:,} rows, {self.candidates:,} columns)",
+            title_justify="left",
+            title_style="bold",
+            box=None,
+            pad_edge=False,
+        )
+        grid.add_column("")
+        grid.add_column("column", overflow="fold")
+        grid.add_column("T given those above", justify="right")
+        grid.add_column("")
+        grid.add_column("T together", justify="right")
+        steps = zip(self.names, self.selection.scores, self.selection.totals, strict=True)
+        for number, (name, score, total) in enumerate(steps, start=1):
+            grid.add_row(str(number), name, f"{score:.4f}", f"[cyan]{_bar(score)}[/cyan]", f"{total:.4f}")
+        return grid
+
+    def _meaning(self) -> str:
+        if not self.names:
+            return f"No column tells anything about {self.target}: even the best has T ≤ 0."
+        if self.limited:
+            return f"The search ended at the most columns allowed; more may tell something about {self.target}."
+        if len(self.names) == self.candidates:
+            return f"Every column adds something about {self.target}."
+        return f"Given these, none of the other columns tells anything more about {self.target} (T ≤ 0)."
+
+
+def find_blanket(
+    table: Table, *, max_features: int | None = None, seed: int = 0, n_jobs: int | None = None, progress: bool = False
+) -> Blanket:
+    """Search the table for the columns that tell its target."""
+    found = foci(
+        table.columns, table.target, max_features=max_features, random_state=seed, n_jobs=n_jobs, progress=progress
+    )
+    return Blanket(
+        target=str(table.target.name),
+        rows=len(table.columns),
+        candidates=table.columns.shape[1],
+        selection=found,
+        notes=table.notes,
+        seed=seed,
+        limited=len(found) == max_features,
+    )
+
+
+def _bar(share: float) -> str:
+    eighths = round(max(share, 0.0) * BAR_WIDTH * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

@@ -1,0 +1,285 @@
+"""How much does y depend on z, given x? Chatterjee's ξ, CODEC, its randomised form L-CODEC, and a test.
+
+All of them compare the rank of y at a row with that at the row's nearest neighbour. R_i counts the rows j with
+y_j ≤ y_i and L_i those with y_j ≥ y_i; ties in y need no breaking.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from excise import inputs
+from excise.errors import InputError, UndefinedWarning
+from excise.neighbors import Floats, Ints, nearest, scaled
+
+RandomState = int | np.random.Generator | None
+Perturb = Literal["predictors", "all"]
+
+
+def xi(x: Any, y: Any, *, random_state: RandomState = None) -> float:
+    """Chatterjee's ξ: how far y is a function of x, from 0 (independent) to 1 (y = f(x)).
+
+    With the rows sorted by x (ties at random),
+
+        ξ = 1 - n Σ |R_{i+1} - R_i| / (2 Σ L_i (n - L_i)).
+
+    Args:
+        x: One column of n values.
+        y: One column of n values.
+        random_state: Seed or generator for breaking ties in x; without ties it changes nothing.
+
+    Returns:
+        The coefficient, NaN (with a warning) where y is constant. In a sample it can be a little below 0, and
+        reaches (n-2)/(n+1) at the most without ties.
+
+    >>> xi([1, 2, 3, 4, 5], [1, 4, 9, 16, 25])  # (n-2)/(n+1)
+    0.5
+    """
+    x, y = inputs.vector(x, "x"), inputs.vector(y, "y")
+    n = inputs.same_length(x=x, y=y)
+    shuffle = inputs.generator(random_state).permutation(n)
+    above, below = ranks(y[shuffle])
+    spread = 2 * np.sum(below * (n - below))
+    if spread == 0:
+        return _undefined("y is constant, so no share of its variation can be explained")
+    path = above[np.argsort(x[shuffle], kind="stable")]
+    return float(1 - n * np.abs(np.diff(path)).sum() / spread)
+
+
+def codec(y: Any, z: Any, x: Any = None, *, random_state: RandomState = None) -> float:
+    """CODEC, T(Y, Z | X): the share of what x leaves unknown about y that z explains, from 0 to 1.
+
+    T is 0 if and only if y is independent of z given x, and 1 if and only if y is a function of z given x. With M(i)
+    the nearest neighbour of row i in (x, z) and N(i) that in x alone,
+
+        T(Y, Z | X) = Σ (min(R_i, R_M(i)) - min(R_i, R_N(i))) / Σ (R_i - min(R_i, R_N(i))),
+        T(Y, Z)     = Σ (n min(R_i, R_M(i)) - L_i²) / Σ L_i (n - L_i).
+
+    Distances are Euclidean in the values as given: bring columns of different units to one scale first.
+
+    Args:
+        y: One column of n values.
+        z: One or many columns.
+        x: One or many columns to condition on; None for the unconditional T(Y, Z).
+        random_state: Seed or generator for choosing among equally near neighbours; without ties it changes nothing.
+
+    Returns:
+        The coefficient; NaN with a warning where it is undefined: y is constant, or x already determines it.
+
+    >>> codec([1, 2, 3], [0, 2, 3])
+    0.25
+    """
+    y, z, x = _checked(y, z, x)
+    shuffle = inputs.generator(random_state).permutation(len(y))
+    return _codec(y[shuffle], z[shuffle], None if x is None else x[shuffle])
+
+
+def lcodec(
+    y: Any,
+    z: Any,
+    x: Any = None,
+    *,
+    noise: float | None = None,
+    perturb: Perturb = "predictors",
+    random_state: RandomState = None,
+) -> float:
+    """L-CODEC: CODEC of randomly perturbed variables, which need no tie-breaking.
+
+    With ``noise=None`` the perturbation is smaller than the smallest gap between distinct values, so that it moves
+    nothing but ties. It is taken to the limit, where its only effect is which of the equally near rows is nearest: one
+    uniform number per row decides (the paper's randomisation criterion), and no digits of the data are lost. It then
+    has the distribution of ``codec``; with noise of a given size it does not.
+
+    y keeps its ties by default: ranks handle them, and perturbing a y with K equally likely values changes what is
+    estimated (y = z would score 1 - 1/K instead of 1).
+
+    Args:
+        y: One column of n values.
+        z: One or many columns.
+        x: One or many columns to condition on, or None.
+        noise: Standard deviation of the Gaussian noise added to every value; None for the vanishing one.
+        perturb: ``"predictors"`` (z and x), or ``"all"``, the paper's literal form, which perturbs y as well.
+        random_state: Seed or generator.
+
+    Returns:
+        The coefficient, as in ``codec``.
+
+    >>> labels = [0, 1, 2, 3] * 50
+    >>> lcodec(labels, labels, random_state=0)
+    1.0
+    >>> round(lcodec(labels, labels, perturb="all", random_state=0), 1)  # 1 - 1/4, less 1/n
+    0.7
+    """
+    y, z, x = _checked(y, z, x)
+    rng = inputs.generator(random_state)
+    y, z, x = perturbed(rng, y, z, x, noise=noise, perturb=perturb)
+    shuffle = rng.permutation(len(y))
+    return _codec(y[shuffle], z[shuffle], None if x is None else x[shuffle])
+
+
+@dataclass(frozen=True)
+class CodecTest:
+    """Outcome of a test of (conditional) independence."""
+
+    statistic: float
+    """T(Y, Z | X) of the data."""
+    pvalue: float
+    """Share of permutations, the data among them, with a T at least as large."""
+
+
+def codec_test(
+    y: Any, z: Any, x: Any = None, *, n_permutations: int = 999, random_state: RandomState = None
+) -> CodecTest:
+    """Permutation test of whether y is independent of z (given x), with T as its statistic.
+
+    Without x, y is permuted freely: the p-value is exact. With x, y is permuted within small groups of rows that are
+    neighbours in x (rows equal in x, where there are several), which keeps its relation to x up to the width of a
+    group; the test is exact for discrete x and approximately so, on the cautious side, for continuous x.
+
+    Args:
+        y: One column of n values.
+        z: One or many columns.
+        x: One or many columns to condition on, or None.
+        n_permutations: How many permutations to draw; the smallest possible p-value is 1/(n_permutations + 1).
+        random_state: Seed or generator.
+
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=200)
+    >>> codec_test(z**2, z, random_state=0).pvalue
+    0.001
+    """
+    y, z, x = _checked(y, z, x)
+    if isinstance(n_permutations, bool) or not isinstance(n_permutations, int | np.integer) or n_permutations < 1:
+        raise InputError(f"n_permutations must be a positive integer, not {n_permutations!r}; 999 is usual.")
+    rng = inputs.generator(random_state)
+    shuffle = rng.permutation(len(y))
+    y, z, x = y[shuffle], z[shuffle], None if x is None else x[shuffle]
+    above, below = ranks(y)
+    if _is_constant(below):
+        nan = _undefined("y is constant, so there is nothing to test")
+        return CodecTest(statistic=nan, pvalue=nan)
+    near = nearest(_points(z, x))
+    near_given = None if x is None else nearest(_points(x))
+    group = np.zeros(len(y), dtype=np.int64) if x is None else _groups_of_neighbors(_points(x))
+
+    def statistic(rank: Ints) -> float:
+        # the values of y stay the same, so without x all but this sum is the same for every permutation
+        mates = np.minimum(rank, rank[near]).sum()
+        return float(mates) if near_given is None else _ratio(mates, *_given(rank, near_given))
+
+    observed = statistic(above)
+    order = np.argsort(group, kind="stable")
+    exceeded = 0
+    for _ in range(n_permutations):
+        permuted = np.empty_like(above)
+        permuted[order] = above[np.lexsort((rng.random(len(y)), group))]
+        exceeded += statistic(permuted) >= observed
+    value = observed if near_given is not None else _unconditional(observed, below)
+    return CodecTest(statistic=value, pvalue=(1 + exceeded) / (1 + n_permutations))
+
+
+def ranks(y: Any) -> tuple[Ints, Ints]:
+    """R and L: how many values are ≤ and ≥ each value of y (scipy's max ranks of y and of -y)."""
+    ordered = np.sort(y)
+    return np.searchsorted(ordered, y, side="right"), len(y) - np.searchsorted(ordered, y, side="left")
+
+
+def perturbed(
+    rng: np.random.Generator, y: Any, *columns: Any, noise: float | None, perturb: Perturb
+) -> tuple[Any, ...]:
+    """Y and the columns after L-CODEC's perturbation; what is not perturbed comes back as it is."""
+    inputs.choice(perturb, ("predictors", "all"), "perturb")
+    if noise is not None and not (isinstance(noise, int | float | np.number) and 0 <= noise < np.inf):
+        raise InputError(f"noise must be None or a non-negative number, not {noise!r}; it is a standard deviation.")
+    if noise:
+        columns = tuple(None if part is None else part + rng.normal(0.0, noise, part.shape) for part in columns)
+    if perturb == "all":
+        y = y + rng.normal(0.0, noise, y.shape) if noise else _with_ties_broken(y, rng)
+    return y, *columns
+
+
+def _with_ties_broken(y: Any, rng: np.random.Generator) -> Ints:
+    """What a vanishing perturbation makes of y: its ranks, equal values in random order."""
+    broken = np.empty(len(y), dtype=np.int64)
+    broken[np.lexsort((rng.random(len(y)), y))] = np.arange(len(y))
+    return broken
+
+
+def _checked(y: Any, z: Any, x: Any) -> tuple[Any, Any, Any]:
+    y, z = inputs.vector(y, "y"), inputs.matrix(z, "z")
+    if x is None:
+        inputs.same_length(y=y, z=z)
+        return y, z, None
+    x = inputs.matrix(x, "x")
+    inputs.same_length(y=y, z=z, x=x)
+    return y, z, x
+
+
+def _codec(y: Any, z: Any, x: Any) -> float:
+    above, below = ranks(y)
+    if _is_constant(below):
+        return _undefined("y is constant, so no share of its variation can be explained")
+    near = nearest(_points(z, x))
+    mates = np.minimum(above, above[near]).sum()
+    if x is None:
+        return _unconditional(mates, below)
+    return _ratio(mates, *_given(above, nearest(_points(x))))
+
+
+def _unconditional(mates: float, below: Ints) -> float:
+    n = len(below)
+    return float((n * mates - np.sum(below**2)) / np.sum(below * (n - below)))
+
+
+def _given(rank: Ints, near_given: Ints) -> tuple[float, float]:
+    """Σ min(R_i, R_N(i)) and Σ R_i: what is known from x, and all there is to know."""
+    return float(np.minimum(rank, rank[near_given]).sum()), float(rank.sum())
+
+
+def _ratio(mates: float, known: float, everything: float) -> float:
+    if everything == known:
+        return _undefined("x determines y already, so nothing is left to explain")
+    return float((mates - known) / (everything - known))
+
+
+def _points(z: Any, x: Any = None) -> Floats:
+    points = (z if x is None else np.column_stack((x, z))).astype(np.float64)
+    return scaled(points, np.frexp(np.abs(points).max())[1])
+
+
+def _is_constant(below: Ints) -> bool:
+    return bool(below.min() == len(below))
+
+
+def _undefined(reason: str) -> float:
+    warnings.warn(f"T is undefined: {reason}; returning NaN.", UndefinedWarning, stacklevel=4)
+    return float("nan")
+
+
+def _groups_of_neighbors(points: Floats, size: int = 8) -> Ints:
+    """Groups of at most about ``size`` neighbouring rows, by halving; rows that are equal stay together."""
+    group = np.zeros(len(points), dtype=np.int64)
+    count = 0
+    stack = [np.arange(len(points))]
+    while stack:
+        rows = stack.pop()
+        spans = np.ptp(points[rows], axis=0)
+        widest = points[rows, int(np.argmax(spans))]
+        middle = np.median(widest)
+        low = widest <= middle if (widest > middle).any() else widest < middle
+        if (len(rows) <= size // 2 * 2 and not _splits_into_twins(points[rows])) or spans.max() == 0:
+            group[rows] = count
+            count += 1
+        else:
+            stack += [rows[low], rows[~low]]
+    return group
+
+
+def _splits_into_twins(points: Floats) -> bool:
+    """Whether each row has an equal one, so that groups need not mix different rows."""
+    counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)[2]
+    return bool(counts.min() > 1)

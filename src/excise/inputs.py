@@ -1,0 +1,139 @@
+"""Turning what users pass (arrays, lists, data frames, tensors) into checked numpy arrays."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from excise.errors import InputError
+
+Array = NDArray[Any]
+MIN_ROWS = 3
+
+
+def vector(values: Any, name: str) -> Array:
+    """A numeric, finite, one-dimensional array."""
+    array = _numeric(values, name)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"{name} must be one column, but has shape {array.shape}; pass one column at a time.")
+    _check_length(array, name)
+    _check_finite(array[:, None], name, None)
+    return array
+
+
+def matrix(values: Any, name: str) -> Array:
+    """A numeric, finite array of rows × columns; a single column may be one-dimensional."""
+    array = _numeric(values, name)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        raise InputError(f"{name} must be rows × columns, but has shape {array.shape}; reshape it to two dimensions.")
+    if array.shape[1] == 0:
+        raise InputError(f"{name} has no columns (shape {array.shape}); pass at least one.")
+    _check_length(array, name)
+    _check_finite(array, name, column_names(values))
+    return array
+
+
+def same_length(**arrays: Array) -> int:
+    """The common number of rows of all the arrays."""
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise InputError(f"All inputs must have the same number of rows, but {shown}; align them first.")
+    return next(iter(lengths.values()))
+
+
+def column_names(values: Any) -> tuple[str, ...] | None:
+    """Names of the columns of a data frame, else None."""
+    columns = getattr(values, "columns", None)
+    return None if columns is None else tuple(str(column) for column in columns)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """One source of randomness from None, a seed or a numpy generator."""
+    if isinstance(random_state, np.random.RandomState):  # scikit-learn's habit
+        return np.random.default_rng(random_state.randint(2**31))
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"random_state must be None, a non-negative integer or a numpy Generator, not {random_state!r}."
+        ) from None
+
+
+def choice(value: Any, options: Sequence[str], name: str) -> str:
+    """One of the options, or an error that suggests the nearest."""
+    if value in options:
+        return str(value)
+    close = difflib.get_close_matches(str(value), options, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise InputError(f"{name} must be one of {', '.join(map(repr, options))}, not {value!r}.{hint}")
+
+
+def _numeric(values: Any, name: str) -> Array:
+    if hasattr(values, "detach"):  # a torch tensor, wherever it lives
+        values = values.detach().cpu()
+        values = values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()
+    if hasattr(values, "toarray"):
+        raise InputError(f"{name} is a sparse matrix; pass {name}.toarray().")
+    if np.ma.is_masked(values):
+        raise InputError(f"{name} has masked entries; fill them or drop those rows.")
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InputError(f"{name} has rows of unequal length; pass a rectangular table.") from None
+    if array.dtype == object:
+        array = _from_objects(array, name)
+    if array.dtype.kind == "c":
+        raise InputError(f"{name} is complex ({array.dtype}); pass real and imaginary parts as columns of their own.")
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} must be numeric, not {array.dtype}; encode text and dates as numbers first.")
+    if array.dtype == np.longdouble or array.dtype == np.float16:
+        array = array.astype(np.float64)
+    return array.astype(np.uint8) if array.dtype == bool else array
+
+
+def _from_objects(array: Array, name: str) -> Array:
+    """Numbers that came in an object array: mixed columns of a data frame, nullable types, Decimal."""
+    for value in array.flat:
+        if isinstance(value, str | bytes):
+            raise InputError(f"{name} contains text ({value!r}); encode it as numbers first.")
+        if isinstance(value, complex):
+            raise InputError(f"{name} contains a complex number ({value!r}); pass its parts as columns of their own.")
+    missing = [value is None or str(value) == "<NA>" for value in array.flat]
+    if any(missing):
+        array = np.where(np.reshape(missing, array.shape), np.nan, array)
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be numeric, but contains {type(array.flat[0]).__name__} objects.") from None
+
+
+def _check_length(array: Array, name: str) -> None:
+    if len(array) < MIN_ROWS:
+        raise InputError(f"{name} has {len(array)} rows; at least {MIN_ROWS} are needed.")
+
+
+def _check_finite(array: Array, name: str, names: tuple[str, ...] | None) -> None:
+    if array.dtype.kind != "f":
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):  # one number tells, without a mask as large as the table
+            return
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        row, column = bad[0]
+        where = f"row {row}" if array.shape[1] == 1 else f"row {row}, column {names[column] if names else column}"
+        raise InputError(
+            f"{name} contains {array[row, column]} ({where}; {len(bad)} such values in all); "
+            "drop those rows or fill them in."
+        )

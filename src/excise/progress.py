@@ -1,0 +1,53 @@
+"""A progress bar on standard error, shown only for work that takes more than a moment."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+PATIENCE = 1.0  # seconds before a bar appears
+
+
+class Bar:
+    """A progress bar that stays away from short jobs, or, switched off, from all.
+
+    >>> with Bar(enabled=False) as bar:
+    ...     bar.start("step 1", total=3)
+    ...     bar.advance(1)
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled = enabled
+        self._since = time.monotonic()
+        self._display: Any = None
+        self._label, self._total, self._done = "", 0.0, 0.0
+
+    def start(self, label: str, total: float) -> None:
+        """Begin a new stage of ``total`` units."""
+        self._label, self._total, self._done = label, total, 0.0
+        self._show()
+
+    def advance(self, units: float) -> None:
+        """Count some units as done."""
+        self._done += units
+        self._show()
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._display is not None:
+            self._display.stop()
+
+    def _show(self) -> None:
+        if not self._enabled or time.monotonic() - self._since < PATIENCE:
+            return
+        if self._display is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._display = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._display.add_task(self._label)
+            self._display.start()
+        self._display.update(self._task, description=self._label, total=self._total, completed=self._done)
