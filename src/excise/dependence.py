@@ -6,14 +6,13 @@ y_j ≤ y_i and L_i those with y_j ≥ y_i; ties in y need no breaking.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from excise import inputs
-from excise.errors import InputError, UndefinedWarning
+from excise.errors import InputError, UndefinedWarning, warn
 from excise.neighbors import Floats, Ints, nearest, scaled
 
 RandomState = int | np.random.Generator | None
@@ -256,7 +255,7 @@ def _is_constant(below: Ints) -> bool:
 
 
 def _undefined(reason: str) -> float:
-    warnings.warn(f"T is undefined: {reason}; returning NaN.", UndefinedWarning, stacklevel=4)
+    warn(f"T is undefined: {reason}; returning NaN.", UndefinedWarning)
     return float("nan")
 
 

@@ -1,5 +1,9 @@
 """What can go wrong: one base class, so that ``except ExciseError`` catches everything raised on purpose."""
 
+import sys
+import warnings
+from pathlib import Path
+
 
 class ExciseError(Exception):
     """Base of all errors that excise raises on purpose."""
@@ -15,3 +19,12 @@ class MissingExtraError(ExciseError, ImportError):
 
 class UndefinedWarning(RuntimeWarning):
     """A coefficient is not defined for this data (a constant y, for example) and is reported as NaN."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside this package that led here, however deep the call."""
+    home = str(Path(__file__).parent)
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(home):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -28,6 +28,7 @@ from scipy.spatial import cKDTree
 from excise.neighbors import Floats, Ints, compiled, nearest, one_cell, scaled
 from excise.scan import LANES, STRIDE, sum_over_cells, sums_on_line, sums_over_rows
 
+CHUNK = 2**17  # values that a thread copies and sorts at a time
 LIST_FACTOR, LIST_EXTRA = 8, 48  # how long the neighbour lists are
 LIST_BYTES = 2**26  # neighbour lists are made for as many rows at a time as fit in here
 
@@ -153,7 +154,7 @@ class Candidates:
     def _map(self, work: Callable[[int, int], Any], share: float = 0.0) -> list[Any]:
         """``work(low, high)`` on ranges of columns, in threads: compiled code and numpy's sorts release the lock."""
         n, p = self.shape
-        width = LANES * max(1, min(-(-p // (8 * self._pool_size * LANES)), 2**21 // (n * LANES)))
+        width = LANES * max(1, min(-(-p // (8 * self._pool_size * LANES)), CHUNK // (n * LANES)))
         lows = range(0, p, width)
 
         def run(low: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from excise import inputs
 from excise.dependence import Perturb, RandomState, perturbed, ranks
-from excise.errors import InputError, UndefinedWarning
+from excise.errors import InputError, UndefinedWarning, warn
 from excise.incremental import Candidates, available_cores
 from excise.neighbors import Floats, Ints
 from excise.progress import Bar
@@ -124,8 +123,8 @@ def lfoci(
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.integers(0, 2, size=(500, 5))
-    >>> lfoci(X, X[:, 0] ^ X[:, 4], random_state=0, stop=False, max_features=2).totals[-1]
-    1.0
+    >>> sorted(lfoci(X, X[:, 0] & X[:, 4], random_state=0).indices.tolist())
+    [0, 4]
     """
     return _select(
         X,
@@ -170,9 +169,7 @@ def _select(
     shuffle = rng.permutation(n)
     above, below = ranks(y[shuffle])
     if below.min() == n:
-        warnings.warn(
-            "y is constant, so no column tells anything about it; none is chosen.", UndefinedWarning, stacklevel=3
-        )
+        warn("y is constant, so no column tells anything about it; none is chosen.", UndefinedWarning)
         return _selection([], [], [], names)
     with Bar(enabled=progress) as bar:
         bar.start("reading the columns", X.shape[1])
@@ -225,9 +222,7 @@ def _limit(max_features: int | None, p: int, method: str) -> int:
     if max_features is None:
         limit = p
     elif isinstance(max_features, bool) or not isinstance(max_features, int | np.integer) or not 1 <= max_features <= p:
-        raise InputError(
-            f"max_features must be an integer from 1 to {p}, the columns of X, or None, not {max_features!r}."
-        )
+        raise InputError(f"max_features must be from 1 to {p} (the columns of X) or None, not {max_features!r}.")
     else:
         limit = int(max_features)
     return 1 if method == "cheap" else limit

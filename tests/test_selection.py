@@ -1,0 +1,194 @@
+"""How the search begins and ends, and the randomised forms."""
+
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from excise import codec_test, foci, lcodec, lfoci
+
+
+def noise_table(seed, n=100, p=3):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, p)), rng.standard_normal(n)
+
+
+@pytest.fixture(scope="module")
+def hopeless():
+    """A table whose best column has T ≤ 0."""
+    for seed in range(200):
+        X, y = noise_table(seed)
+        if foci(X, y, stop=False, max_features=1).scores[0] <= 0:
+            return X, y
+    raise AssertionError("no such table among 200")
+
+
+def test_nothing_is_chosen_when_the_best_column_has_no_positive_t(hopeless):
+    found = foci(*hopeless)
+    assert len(found) == 0
+    assert found.scores.shape == found.totals.shape == (0,)
+
+
+def test_keep_first_keeps_it_all_the_same(hopeless):
+    found = foci(*hopeless, keep_first=True)
+    assert len(found) >= 1
+    assert found.scores[0] <= 0
+
+
+def test_cheap_is_the_first_column_of_the_full_search():
+    X, _ = noise_table(0, p=8)
+    y = X[:, 2] + X[:, 5]
+    assert foci(X, y, method="cheap").indices.tolist() == foci(X, y).indices[:1].tolist()
+    assert lfoci(X, y, method="cheap", stop=False).indices.tolist() == foci(X, y).indices[:1].tolist()
+
+
+def test_without_stop_every_column_is_ordered():
+    X, y = noise_table(0, p=5)
+    assert sorted(foci(X, y, stop=False).indices.tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_single_column():
+    X, _ = noise_table(0, p=1)
+    assert foci(X, X[:, 0]).indices.tolist() == [0]
+    assert foci(X[:, 0], X[:, 0]).indices.tolist() == [0]
+
+
+def test_search_ends_when_everything_is_known():
+    X = np.random.default_rng(0).integers(0, 3, (300, 6))
+    found = foci(X, 3 * X[:, 1] + X[:, 4], random_state=0)
+    assert sorted(found.indices.tolist()) == [1, 4]
+    assert found.totals[-1] == 1.0
+
+
+def test_selection_is_read_only():
+    X, _ = noise_table(0)
+    found = foci(X, X[:, 0])
+    with pytest.raises(ValueError, match="read-only"):
+        found.indices[0] = 2
+    with pytest.raises(AttributeError):
+        found.names = ("a",)
+
+
+def test_vanishing_noise_has_the_mean_of_small_noise():
+    """The limit that noise=None stands for, against noise that is really added, on data full of ties."""
+    rng = np.random.default_rng(0)
+    x, z = rng.integers(0, 3, (2, 300))
+    y = x + z + rng.integers(0, 2, 300)
+    limit = np.mean([lcodec(y, z, x, random_state=seed) for seed in range(150)])
+    small = np.mean([lcodec(y, z, x, noise=1e-6, random_state=seed) for seed in range(150)])
+    assert limit == pytest.approx(small, abs=0.01)
+
+
+def test_noise_hides_what_is_finer_than_it():
+    x = np.arange(500) / 500
+    y = np.sin(40 * x)
+    assert lcodec(y, x) > 0.9
+    assert lcodec(y, x, noise=1.0, random_state=0) < 0.1
+
+
+def test_lfoci_with_noise_is_lfoci_of_noisy_columns():
+    X, _ = noise_table(0, n=200, p=6)
+    y = X[:, 1] * X[:, 3]
+    noisy = X + np.random.default_rng(3).normal(0, 0.2, X.shape)
+    expected = foci(noisy, y)
+    found = lfoci(X, y, noise=0.2, random_state=3)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def rejections(draw, repetitions):
+    pvalues = []
+    for seed in range(repetitions):
+        y, z, x = draw(np.random.default_rng(seed))
+        pvalues.append(codec_test(y, z, x, n_permutations=49, random_state=seed).pvalue)
+    return np.mean(np.array(pvalues) <= 0.1)
+
+
+def independent(rng):
+    return rng.standard_normal(80), rng.standard_normal(80), None
+
+
+def independent_with_ties(rng):
+    return rng.integers(0, 3, 80), rng.integers(0, 4, 80), None
+
+
+def chain(rng):
+    x = rng.standard_normal(150)
+    return x + 0.5 * rng.standard_normal(150), x + 0.5 * rng.standard_normal(150), x
+
+
+def steep_chain(rng):
+    x = rng.standard_normal(150)
+    return 3 * x + 0.2 * rng.standard_normal(150), x + 0.2 * rng.standard_normal(150), x
+
+
+def chain_of_counts(rng):
+    x = rng.integers(0, 4, 150)
+    return x + rng.integers(0, 3, 150), x + rng.integers(0, 3, 150), x
+
+
+def chain_in_two_dimensions(rng):
+    x = rng.standard_normal((150, 2))
+    return x[:, 0] * x[:, 1] + 0.5 * rng.standard_normal(150), x.sum(axis=1) + 0.5 * rng.standard_normal(150), x
+
+
+@pytest.mark.parametrize(
+    "draw", [independent, independent_with_ties, chain, steep_chain, chain_of_counts, chain_in_two_dimensions]
+)
+def test_type_one_error_of_the_test(draw):
+    """At level 0.1; with 300 draws the binomial standard error is 0.017."""
+    assert rejections(draw, 300) <= 0.1 + 3 * 0.0175
+
+
+@pytest.mark.parametrize("draw", [chain, chain_of_counts])
+def test_power_of_the_test(draw):
+    def dependent(rng):
+        y, z, x = draw(rng)
+        return y + z**2, z, x
+
+    assert rejections(dependent, 40) > 0.8
+
+
+def test_pvalue_is_at_least_one_over_permutations_plus_one():
+    z = np.arange(100.0)
+    assert codec_test(z, z, n_permutations=9, random_state=0).pvalue == 0.1
+
+
+def test_import_loads_neither_torch_nor_scikit_learn():
+    code = "import sys, excise; from excise import foci, codec; print({'torch', 'sklearn'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_unknown_name_is_an_attribute_error():
+    import excise
+
+    with pytest.raises(AttributeError, match="no attribute 'focci'"):
+        excise.focci  # noqa: B018
+    assert "foci" in dir(excise)
+
+
+def test_memory_stays_within_three_copies_of_the_table():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 8000)).astype(np.float32)
+    y = X[:, 0] + X[:, 1]
+    foci(X[:, :16], y, max_features=2)  # compile first
+    tracemalloc.start()
+    foci(X, y, max_features=3, stop=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 3 * X.nbytes
+
+
+def test_progress_bar_is_shown_for_long_work_and_leaves_nothing_behind(capfd, monkeypatch):
+    monkeypatch.setattr("excise.progress.PATIENCE", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    X, y = noise_table(0, p=20)
+    foci(X, y, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "reading the columns" in err
+    foci(X, y)
+    assert capfd.readouterr() == ("", "")
