@@ -18,7 +18,7 @@ lint: .venv/ready
 # The speed tables and plots of docs/benchmarks.md; about half an hour on 2 cores.
 benchmark: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[benchmark]'
-	$(BIN)/python -m benchmarks.statistics
+	$(BIN)/python -m benchmarks.statistics --write
 
 # torch goes first: pip then takes the pinned build, and no other package pulls in another one.
 .venv/ready: pyproject.toml constraints.txt

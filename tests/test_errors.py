@@ -41,7 +41,7 @@ CASES = [
     (lambda: foci(np.ma.masked_greater(X, 1), y), "X has masked entries"),
     (lambda: foci(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64")}), [1, 2, 3]), "X contains nan"),
     (
-        lambda: codec(np.array(["2020-01-01", "2020-01-02", "2020-01-03"], dtype="M8[D]"), [1, 2, 3]),
+        lambda: codec(np.array(["2020-01-01"] * 3, dtype="M8[D]"), [1, 2, 3]),
         "y must be numeric",
     ),
     (lambda: codec([object(), object(), object()], [1, 2, 3]), "y must be numeric, but contains object"),

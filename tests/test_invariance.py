@@ -1,4 +1,4 @@
-"""What must not change the answer: monotone maps of y, reordering, rescaling, threads, chunks, the kind of container."""
+"""What must not change the answer: monotone maps of y, order, scale, threads, chunks, the kind of container."""
 
 import numpy as np
 import pandas as pd

@@ -29,7 +29,10 @@ from excise.neighbors import Floats, Ints, compiled, nearest, one_cell, scaled
 from excise.scan import LANES, STRIDE, sum_over_cells, sums_on_line, sums_over_rows
 
 CHUNK = 2**17  # values that a thread copies and sorts at a time
-LIST_FACTOR, LIST_EXTRA = 8, 48  # how long the neighbour lists are
+SMALL = 2**15  # a table with fewer values is not worth threads
+LIST_FACTOR, LIST_EXTRA = 4, 24  # how long the neighbour lists are, twice that for more columns than the next
+MANY_COLUMNS = 2000
+FEW_COLUMNS = 100  # for so few, a mark to prune by costs more than it saves
 LIST_BYTES = 2**26  # neighbour lists are made for as many rows at a time as fit in here
 
 Advance = Callable[[float], object]
@@ -53,6 +56,7 @@ class Candidates:
         self.points = np.empty((n, 0))
         self.cells = one_cell(n)
         self._pool_size = n_jobs
+        self._list_scale = 1 if p < MANY_COLUMNS else 2
         self._advance = advance
         self._tiles = np.zeros((-(-p // LANES), n, LANES))
         # the rows sorted by each column, equal values by row
@@ -109,12 +113,14 @@ class Candidates:
     def _sums_over_rows(self, favorite: int) -> Floats:
         p = self.shape[1]
         total = np.zeros(len(self._tiles) * LANES)
-        neighbor = nearest(np.column_stack((self.points, self.column(favorite))))
-        mark = np.array([np.minimum(self.rank, self.rank[neighbor]).sum()])
+        mark = np.zeros(1)
+        if p > FEW_COLUMNS:
+            neighbor = nearest(np.column_stack((self.points, self.column(favorite))))
+            mark[0] = np.minimum(self.rank, self.rank[neighbor]).sum()
         # min(R_i, R_M(i)) falls short of R_i by R_i²/2n where x tells nothing, so rows of high rank decide soonest
         visit = np.argsort(-self.rank, kind="stable")
         rest = self.rank.sum() - np.cumsum(self.rank[visit])
-        for block, lists in neighbor_lists(self.points, visit, self._pool_size):
+        for block, lists in neighbor_lists(self.points, visit, self._list_scale, self._pool_size):
 
             def scan(low: int, high: int, block: slice = block, lists: Lists = lists) -> None:
                 tiles = slice(low // LANES, -(-high // LANES))
@@ -140,7 +146,7 @@ class Candidates:
         total = np.zeros(self.shape[1])
         cells = self.cells
         centers = self.points[cells.members[cells.start[:-1]]]
-        for block, lists in neighbor_lists(centers, np.arange(cells.count), self._pool_size):
+        for block, lists in neighbor_lists(centers, np.arange(cells.count), self._list_scale, self._pool_size):
 
             def scan(low: int, high: int, block: slice = block, lists: Lists = lists) -> None:
                 for c in range(low, high):
@@ -154,7 +160,8 @@ class Candidates:
     def _map(self, work: Callable[[int, int], Any], share: float = 0.0) -> list[Any]:
         """``work(low, high)`` on ranges of columns, in threads: compiled code and numpy's sorts release the lock."""
         n, p = self.shape
-        width = LANES * max(1, min(-(-p // (8 * self._pool_size * LANES)), CHUNK // (n * LANES)))
+        share_of_each = -(-p // self._pool_size) if n * p > SMALL else p
+        width = max(1, min(share_of_each, CHUNK // n) // LANES) * LANES
         lows = range(0, p, width)
 
         def run(low: int) -> Any:
@@ -162,7 +169,7 @@ class Candidates:
             self._advance(share * (min(low + width, p) - low))
             return result
 
-        if self._pool_size == 1 or len(lows) == 1:
+        if self._pool_size == 1 or len(lows) == 1 or n * p <= SMALL:
             return [run(low) for low in lows]
         with ThreadPoolExecutor(self._pool_size) as pool:
             return list(pool.map(run, lows))
@@ -173,14 +180,14 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def neighbor_lists(points: Floats, visit: Ints, n_jobs: int) -> Iterator[tuple[slice, Lists]]:
+def neighbor_lists(points: Floats, visit: Ints, scale: int, n_jobs: int) -> Iterator[tuple[slice, Lists]]:
     """For a part of ``visit`` at a time: the other points by distance, the squared distances, and the horizon.
 
     What a list leaves out lies at the horizon or beyond. The points are distinct.
     """
     n, d = points.shape
     # A scan looks at about n^(1/(d+1)) neighbours: 1,000 rows need 35 at d=1, 14 at d=2, 6 at d=4; outliers many more.
-    length = min(n - 1, round(LIST_FACTOR * n ** (1 / (d + 1))) + LIST_EXTRA)
+    length = min(n - 1, scale * (round(LIST_FACTOR * n ** (1 / (d + 1))) + LIST_EXTRA))
     rows = max(1, LIST_BYTES // (12 * max(length, 1)))
     order = np.argsort(points[:, 0]) if d == 1 else None
     tree = None if d == 1 else cKDTree(points)
