@@ -39,6 +39,10 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def current_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def warm_up() -> None:
     """Load the compiled code, of all the kinds that are used below."""
     rng = np.random.default_rng(0)
@@ -78,7 +82,7 @@ def _network(dtype: str, quick: bool, send: Any) -> None:
     warm_up()
     n, p = (200, 2000) if quick else (1000, 26_560)
     X, y = table(n, p, np.dtype(dtype))
-    before = peak_bytes()
+    before = current_bytes()
     lfoci(X, y, stop=False, max_features=8, random_state=0)
     extra = (peak_bytes() - before) / X.nbytes
     sort, _ = timed(np.argsort, X, axis=0, repeats=5)

@@ -15,7 +15,7 @@ def test_nearest_equals_all_pairs(kind, d):
     rng = np.random.default_rng([d, cases.KINDS.index(kind)])
     for _ in range(15):
         points = cases.table(kind, int(rng.integers(3, 80)), d, rng).astype(np.float64)
-        np.testing.assert_array_equal(nearest(points), reference.nearest(points))
+        np.testing.assert_array_equal(nearest(points, np.uint64(d)), reference.nearest(points, d))
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)

@@ -62,6 +62,19 @@ def test_search_ends_when_everything_is_known():
     assert found.totals[-1] == 1.0
 
 
+def test_luck_with_ties_is_not_carried_over_to_the_next_step():
+    """On discrete data a winner's lucky draws must not count again, or columns of noise keep being added."""
+    sizes = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 2, (2000, 20))
+        y = 2 * X[:, 0] + X[:, 1] + rng.integers(0, 3, 2000)
+        found = foci(X, y, random_state=seed)
+        assert set(found.indices[:2].tolist()) == {0, 1}
+        sizes.append(len(found))
+    assert np.mean(sizes) < 5
+
+
 def test_selection_is_read_only():
     X, _ = noise_table(0)
     found = foci(X, X[:, 0])

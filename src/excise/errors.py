@@ -13,6 +13,14 @@ class InputError(ExciseError, ValueError):
     """An argument has the wrong shape, type or value; the message names the argument, what it got and the remedy."""
 
 
+class NotYetSupportedError(ExciseError, TypeError):
+    """The model has a part that excise can't treat yet; the message names the module and a way round it."""
+
+
+class NeverSupportedError(ExciseError, TypeError):
+    """The model is of a kind that the method does not apply to."""
+
+
 class MissingExtraError(ExciseError, ImportError):
     """A feature needs an optional package that is not installed."""
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from excise.neighbors import Floats, Ints, compiled, nearest, one_cell, scaled
+from excise.neighbors import Floats, Ints, compiled, mix, nearest, one_cell, scaled
 from excise.scan import LANES, STRIDE, sum_over_cells, sums_on_line, sums_over_rows
 
 CHUNK = 2**17  # values that a thread copies and sorts at a time
@@ -42,17 +42,17 @@ Lists = tuple[NDArray[np.int32], Floats, Floats]
 class Candidates:
     """The standardised columns of a table, in a layout that the scans read in order.
 
-    ``rank`` is R, the max ranks of y. Rows of ``X`` are taken in the order of ``shuffle`` (the tie rule's randomness);
-    ``rank`` is in that order already.
+    ``rank`` is R, the max ranks of y; ``seed`` is what draws among equally near rows are made from.
     """
 
     def __init__(
-        self, X: NDArray[Any], rank: Ints, shuffle: Ints, *, standardize: bool, n_jobs: int, advance: Advance
+        self, X: NDArray[Any], rank: Ints, seed: np.uint64, *, standardize: bool, n_jobs: int, advance: Advance
     ) -> None:
         n, p = X.shape
         self.shape = n, p
         self.rank = rank.astype(np.float64)  # whole numbers, and so are their sums: exact in any order
         self.chosen = np.zeros(p, dtype=bool)
+        self._seed = seed
         self.points = np.empty((n, 0))
         self.cells = one_cell(n)
         self._pool_size = n_jobs
@@ -61,19 +61,20 @@ class Candidates:
         self._tiles = np.zeros((-(-p // LANES), n, LANES))
         # the rows sorted by each column, equal values by row
         self._orders = np.zeros((len(self._tiles) * LANES, n), dtype=np.uint16 if n <= 2**16 else np.int32)
-        self._load(X, shuffle, standardize)
+        self._load(X, standardize)
 
     def column(self, c: int) -> Floats:
-        """Column c as it is searched: shuffled and, if asked for, standardised."""
+        """Column c as it is searched: standardised, if asked for."""
         return np.ascontiguousarray(self._tiles[c // LANES, :, c % LANES])
 
     def first_sums(self) -> Floats:
         """Σ min(R_i, R_M(i)) of each column by itself."""
+        key = self._key()
 
         def sum_up(low: int, high: int) -> Any:
             columns = np.stack([self.column(c) for c in range(low, high)])
             orders = np.argsort(columns, axis=1)
-            sums = sums_on_line(columns, orders, self.rank)
+            sums = sums_on_line(columns, orders, key, self.rank)
             self._orders[low:high] = orders
             return sums
 
@@ -96,11 +97,11 @@ class Candidates:
             return self._sums_over_rows(favorite)
         return self._sums_over_cells()
 
-    def _load(self, X: NDArray[Any], shuffle: Ints, standardize: bool) -> None:
+    def _load(self, X: NDArray[Any], standardize: bool) -> None:
         exponent = None if standardize else np.frexp(max(float(X.max()), -float(X.min())))[1]
 
         def load(low: int, high: int) -> None:
-            block = scaled(X[:, low:high].astype(np.float64)[shuffle], exponent)
+            block = scaled(X[:, low:high].astype(np.float64), exponent)
             if standardize:
                 block -= block.mean(axis=0)
                 block /= block.std(axis=0)
@@ -113,9 +114,10 @@ class Candidates:
     def _sums_over_rows(self, favorite: int) -> Floats:
         p = self.shape[1]
         total = np.zeros(len(self._tiles) * LANES)
+        key = self._key()
         mark = np.zeros(1)
         if p > FEW_COLUMNS:
-            neighbor = nearest(np.column_stack((self.points, self.column(favorite))))
+            neighbor = nearest(np.column_stack((self.points, self.column(favorite))), key)
             mark[0] = np.minimum(self.rank, self.rank[neighbor]).sum()
         # min(R_i, R_M(i)) falls short of R_i by R_i²/2n where x tells nothing, so rows of high rank decide soonest
         visit = np.argsort(-self.rank, kind="stable")
@@ -128,6 +130,7 @@ class Candidates:
                 sums_over_rows(
                     self._tiles[tiles],
                     self._orders[lanes],
+                    key,
                     visit[block],
                     *lists,
                     self.points,
@@ -144,18 +147,30 @@ class Candidates:
 
     def _sums_over_cells(self) -> Floats:
         total = np.zeros(self.shape[1])
-        cells = self.cells
+        cells, key = self.cells, self._key()
         centers = self.points[cells.members[cells.start[:-1]]]
         for block, lists in neighbor_lists(centers, np.arange(cells.count), self._list_scale, self._pool_size):
 
             def scan(low: int, high: int, block: slice = block, lists: Lists = lists) -> None:
                 for c in range(low, high):
                     total[c] += sum_over_cells(
-                        self.column(c), self._orders[c], cells.of, cells.start, block.start, *lists, centers, self.rank
+                        self.column(c),
+                        self._orders[c],
+                        key,
+                        cells.of,
+                        cells.start,
+                        block.start,
+                        *lists,
+                        centers,
+                        self.rank,
                     )
 
             self._map(scan, share=(block.stop - block.start) / cells.count)
         return total
+
+    def _key(self) -> np.uint64:
+        """What this step's draws are made from: the same for all columns, so that their order does not matter."""
+        return np.uint64(mix(self._seed, self.points.shape[1]))
 
     def _map(self, work: Callable[[int, int], Any], share: float = 0.0) -> list[Any]:
         """``work(low, high)`` on ranges of columns, in threads: compiled code and numpy's sorts release the lock."""

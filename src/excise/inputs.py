@@ -68,6 +68,11 @@ def generator(random_state: Any) -> np.random.Generator:
         ) from None
 
 
+def key(rng: np.random.Generator) -> np.uint64:
+    """A 64-bit number that all draws of one evaluation are made from."""
+    return rng.integers(2**64, dtype=np.uint64)
+
+
 def choice(value: Any, options: Sequence[str], name: str) -> str:
     """One of the options, or an error that suggests the nearest."""
     if value in options:

@@ -1,10 +1,12 @@
 """Exact nearest neighbours, and who is chosen when several are equally near.
 
 The coefficients of this package ask for the nearest *other* row of every row, drawn uniformly when there are several
-(the rule of CRAN FOCI). All of that randomness comes from one shuffle: the caller puts the rows in random order, and
-then **the tied row that follows i cyclically is its neighbour**. By symmetry each tied row is equally likely to be the
-next one, the answer does not depend on the order in which a search meets the candidates (so threads, chunks and
-algorithms all agree), and exact duplicates, however many, cost one look-up instead of a list of all of them.
+(the rule of CRAN FOCI), and drawn anew in every evaluation: if the draws of one step of FOCI were used again in the
+next, the luck of the column that won would stay with it, and the search would go on far too long.
+
+The draws are not taken from a stream but computed from a key, the row and, where needed, the candidate (``mix``), so
+that threads, chunks and the order of a search don't change them. A row with twins (equal rows) takes the one that its
+number points to, whatever their count; a row without takes the tied row with the smallest number.
 
 Squared distances that differ by less than ``TIE``, relatively, are a tie: decimals such as 0.1, 0.2, 0.3 are equally
 spaced for a person, if not in binary, and rescaling a column must not change its ties.
@@ -26,7 +28,19 @@ Ints = NDArray[np.int64]
 TIE = 1e-9
 """Relative difference of squared distances up to which two neighbours are equally near."""
 
+NOBODY = (np.uint64(2**64 - 1), np.int64(-1))
+"""What a draw begins with: a number that any other is below, and no row."""
+
 compiled = njit(nogil=True, cache=True, error_model="numpy")
+
+
+@compiled
+def mix(key: Any, number: Any) -> Any:
+    """A random 64-bit number that belongs to (key, number): the finaliser of splitmix64."""
+    z = np.uint64(key) + (np.uint64(number) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 @dataclass(frozen=True)
@@ -71,21 +85,21 @@ def _cells(keys: Ints) -> Cells:
     return Cells(of=of, start=start, members=np.argsort(of, kind="stable"))
 
 
-def nearest(points: Floats) -> Ints:
-    """Index of the nearest other row of each row; rows are in random order, see the module's tie rule.
+def nearest(points: Floats, key: np.uint64) -> Ints:
+    """Index of the nearest other row of each row.
 
-    >>> nearest(np.array([[0.0], [2.0], [3.0]])).tolist()
+    >>> nearest(np.array([[0.0], [2.0], [3.0]]), np.uint64(0)).tolist()
     [1, 2, 1]
     """
     if points.shape[1] == 1:
         line = np.ascontiguousarray(points[:, 0])
-        found: Ints = nearest_on_line(line, np.argsort(line))
+        found: Ints = nearest_on_line(line, np.argsort(line), key)
         return found
     cells = one_cell(len(points))
     for column in points.T:
         cells = cells.split_by(column)
-    neighbor = _next_twin(cells.of, cells.start, cells.members)
-    _find_for_the_lonely(points, cells, neighbor)
+    neighbor: Ints = _draw_twins(cells.start, cells.members, key)
+    _find_for_the_lonely(points, cells, neighbor, key)
     return neighbor
 
 
@@ -99,7 +113,7 @@ def scaled(block: Floats, exponent: int | Ints | None = None) -> Floats:
     return np.ldexp(block, -exponent) + 0.0  # + 0.0 turns -0.0, equal but not identical, into 0.0
 
 
-def _find_for_the_lonely(points: Floats, cells: Cells, neighbor: Ints) -> None:
+def _find_for_the_lonely(points: Floats, cells: Cells, neighbor: Ints, key: np.uint64) -> None:
     """Fill in the neighbours of rows that have no twin, with a tree over the distinct rows."""
     distinct = points[cells.members[cells.start[:-1]]]
     tree = cKDTree(distinct)
@@ -111,56 +125,54 @@ def _find_for_the_lonely(points: Floats, cells: Cells, neighbor: Ints) -> None:
         squared = np.where(near == cells.of[pending, None], np.inf, distance**2)
         reach = squared.min(axis=1) * (1 + TIE)
         settled = (squared[:, -1] > reach) if k < cells.count else np.ones(len(pending), dtype=bool)
-        _choose(pending[settled], near[settled], squared[settled] <= reach[settled, None], cells, neighbor)
+        tied = squared[settled] <= reach[settled, None]
+        _draw_among_cells(pending[settled], near[settled], tied, cells.start, cells.members, key, neighbor)
         pending = pending[~settled]
         k *= 4
 
 
-def _choose(rows: Ints, near: Ints, tied: NDArray[np.bool_], cells: Cells, neighbor: Ints) -> None:
-    _choose_among_cells(rows, near, tied, cells.start, cells.members, neighbor)
-
-
 @compiled
-def _choose_among_cells(rows: Any, near: Any, tied: Any, start: Any, members: Any, neighbor: Any) -> None:
-    n = len(members)
+def _draw_among_cells(rows: Any, near: Any, tied: Any, start: Any, members: Any, key: Any, neighbor: Any) -> None:
     for r in range(len(rows)):
-        i = rows[r]
-        closest = n
+        lowest, drawn = NOBODY
         for t in range(near.shape[1]):
             if tied[r, t]:
                 cell = near[r, t]
-                j = follower(members, start[cell], start[cell + 1], i)
-                closest = min(closest, (j - i) % n)
-        neighbor[i] = (i + closest) % n
+                lowest, drawn = draw(members, start[cell], start[cell + 1], mix(key, rows[r]), lowest, drawn)
+        neighbor[rows[r]] = drawn
 
 
 @compiled
-def follower(members: Any, low: int, high: int, i: int) -> Any:
-    """First of the ascending ``members[low:high]`` after i, or the very first if none comes after."""
-    first, end = low, high
-    while low < high:
-        middle = (low + high) // 2
-        if members[middle] > i:
-            high = middle
-        else:
-            low = middle + 1
-    return members[low] if low < end else members[first]
+def draw(members: Any, low: int, high: int, key: Any, lowest: Any, drawn: Any) -> Any:
+    """The member with the lowest random number, if lower than that drawn so far; begin with ``NOBODY``."""
+    for at in range(low, high):
+        number = mix(key, members[at])
+        if number < lowest or (number == lowest and members[at] < drawn):
+            lowest, drawn = number, np.int64(members[at])
+    return lowest, drawn
 
 
 @compiled
-def _next_twin(of: Any, start: Any, members: Any) -> Any:
-    """The next row of the same cell, or -1 for a row that is alone in it."""
-    twin = np.full(len(of), -1, dtype=np.int64)
+def draw_twin(members: Any, low: int, high: int, at: int, key: Any) -> Any:
+    """One of the other ``members[low:high]`` for the one at ``at``."""
+    other = low + np.int64(mix(key, members[at]) % np.uint64(high - low - 1))
+    return members[other] if other < at else members[other + 1]
+
+
+@compiled
+def _draw_twins(start: Any, members: Any, key: Any) -> Any:
+    """A random other row of the same cell, or -1 for a row that is alone in it."""
+    twin = np.full(len(members), -1, dtype=np.int64)
     for cell in range(len(start) - 1):
         low, high = start[cell], start[cell + 1]
         if high - low > 1:
             for at in range(low, high):
-                twin[members[at]] = members[at + 1] if at + 1 < high else members[low]
+                twin[members[at]] = draw_twin(members, low, high, at, key)
     return twin
 
 
 @compiled
-def nearest_on_line(line: Any, order: Any) -> Any:
+def nearest_on_line(line: Any, order: Any, key: Any) -> Any:
     """Nearest neighbours in one dimension, from ``order``, any argsort of ``line`` (sorted further in place)."""
     n = len(line)
     neighbor = np.empty(n, dtype=np.int64)
@@ -179,16 +191,16 @@ def nearest_on_line(line: Any, order: Any) -> Any:
         low, high = run_start[run], run_start[run + 1]
         if high - low > 1:
             for at in range(low, high):
-                neighbor[order[at]] = order[at + 1] if at + 1 < high else order[low]
+                neighbor[order[at]] = draw_twin(order, low, high, at, key)
             continue
         i = order[low]
         left = (line[i] - line[order[low - 1]]) ** 2 if run > 0 else np.inf
         right = (line[order[high]] - line[i]) ** 2 if run + 1 < runs else np.inf
         reach = min(left, right) * (1 + TIE)
-        closest = n
+        lowest, drawn = NOBODY
         if left <= reach:
-            closest = (follower(order, run_start[run - 1], low, i) - i) % n
+            lowest, drawn = draw(order, run_start[run - 1], low, mix(key, i), lowest, drawn)
         if right <= reach:
-            closest = min(closest, (follower(order, high, run_start[run + 2], i) - i) % n)
-        neighbor[i] = (i + closest) % n
+            lowest, drawn = draw(order, high, run_start[run + 2], mix(key, i), lowest, drawn)
+        neighbor[i] = drawn
     return neighbor

@@ -9,18 +9,18 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from excise.neighbors import TIE, compiled, follower, nearest_on_line
+from excise.neighbors import NOBODY, TIE, compiled, draw, draw_twin, mix, nearest_on_line
 
 LANES = 8  # columns scanned together
 STRIDE = 4  # listed neighbours looked at between two checks of the bound
 
 
 @compiled
-def sums_on_line(columns: Any, orders: Any, rank: Any) -> Any:
+def sums_on_line(columns: Any, orders: Any, key: Any, rank: Any) -> Any:
     """Σ min(R_i, R_M(i)) of each column by itself; puts equal values in ``orders`` in the order of their rows."""
     sums = np.zeros(len(columns))
     for c in range(len(columns)):
-        neighbor = nearest_on_line(columns[c], orders[c])
+        neighbor = nearest_on_line(columns[c], orders[c], key)
         for i in range(len(rank)):
             sums[c] += min(rank[i], rank[neighbor[i]])
     return sums
@@ -86,6 +86,7 @@ def _scan_some(_context: Any, state: Any, tile: Any, near: Any, distance: Any, r
 def sums_over_rows(
     tiles: Any,
     orders: Any,
+    key: Any,
     who: Any,
     near: Any,
     distance: Any,
@@ -121,9 +122,10 @@ def sums_over_rows(
                 best = state[0, lane]
                 mate = state[2, lane]
                 if best * (1 + TIE) >= horizon[r]:
-                    mate = rank[_search_along(i, tile[:, lane], orders[t * LANES + lane], points, best)]
+                    mate = rank[_search_along(i, tile[:, lane], orders[t * LANES + lane], points, best, mix(key, i))]
                 elif state[1, lane] <= best * (1 + TIE):
-                    mate = rank[_search_list(i, tile[:, lane], near[r], distance[r], best * (1 + TIE))]
+                    reach = best * (1 + TIE)
+                    mate = rank[_search_list(i, tile[:, lane], near[r], distance[r], reach, mix(key, i))]
                 total[lane] += min(rank[i], mate)
             if total.max() + rest[r] < mark[0]:
                 block_rest = rest[r] - rest[-1]
@@ -133,21 +135,19 @@ def sums_over_rows(
 
 
 @compiled
-def _search_list(i: Any, column: Any, near: Any, distance: Any, reach: float) -> Any:
-    """Of the listed rows within reach, the one that follows i."""
-    n = len(column)
-    closest = n
+def _search_list(i: Any, column: Any, near: Any, distance: Any, reach: float, key: Any) -> Any:
+    """One of the listed rows within reach."""
+    lowest, drawn = NOBODY
     for t in range(len(near)):
         if distance[t] > reach:
             break
-        j = near[t]
-        if distance[t] + (column[i] - column[j]) ** 2 <= reach:
-            closest = min(closest, (j - i) % n)
-    return (i + closest) % n
+        if distance[t] + (column[i] - column[near[t]]) ** 2 <= reach:
+            lowest, drawn = draw(near, t, t + 1, key, lowest, drawn)
+    return drawn
 
 
 @compiled
-def _search_along(i: int, column: Any, order: Any, points: Any, best: float) -> Any:
+def _search_along(i: int, column: Any, order: Any, points: Any, best: float, key: Any) -> Any:
     """The neighbour of row i where its list was too short, mostly for an outlier of the candidate column.
 
     Such a row has few others near it in that column: go along the column's order, to both sides, until the step in
@@ -162,14 +162,14 @@ def _search_along(i: int, column: Any, order: Any, points: Any, best: float) -> 
                 best = min(best, (column[order[at]] - column[i]) ** 2 + _squared(points, i, order[at]))
             at += step
     reach = best * (1 + TIE)
-    closest: Any = n
+    lowest, drawn = NOBODY
     for step in (-1, 1):
         at = middle - 1 if step < 0 else middle
         while 0 <= at < n and (column[order[at]] - column[i]) ** 2 <= reach:
             if order[at] != i and (column[order[at]] - column[i]) ** 2 + _squared(points, i, order[at]) <= reach:
-                closest = min(closest, (np.int64(order[at]) - i) % n)
+                lowest, drawn = draw(order, at, at + 1, key, lowest, drawn)
             at += step
-    return (i + closest) % n
+    return drawn
 
 
 @compiled
@@ -184,6 +184,7 @@ def _squared(points: Any, i: int, j: int) -> Any:
 def sum_over_cells(
     column: Any,
     order: Any,
+    key: Any,
     cell_of: Any,
     start: Any,
     first: int,
@@ -213,11 +214,10 @@ def sum_over_cells(
                 high += 1
             if high - low > 1:  # twins in all columns
                 for at in range(low, high):
-                    twin = sorted_rows[at + 1] if at + 1 < high else sorted_rows[low]
-                    total += min(rank[sorted_rows[at]], rank[twin])
+                    total += min(rank[sorted_rows[at]], rank[draw_twin(sorted_rows, low, high, at, key)])
             else:
                 i = sorted_rows[low]
-                j = _search_cells(i, cell, column, sorted_rows, start, near[r], distance[r], horizon[r], centers)
+                j = _search_cells(i, cell, column, sorted_rows, start, near[r], distance[r], horizon[r], centers, key)
                 total += min(rank[i], rank[j])
             low = high
     return total
@@ -234,8 +234,9 @@ def _search_cells(
     distance: Any,
     horizon: float,
     centers: Any,
+    key: Any,
 ) -> Any:
-    """The neighbour of a row without twin: first the smallest distance, then the row within reach that follows."""
+    """The neighbour of a row without twin: first the smallest distance, then one of the rows within reach of it."""
     best = _step_in_cell(i, column, rows, start[cell], start[cell + 1])
     for t in range(len(near)):
         if distance[t] >= best:
@@ -249,21 +250,21 @@ def _search_cells(
                 if apart < best:
                     best = min(best, apart + _step_in_cell(i, column, rows, start[other], start[other + 1]))
     reach = best * (1 + TIE)
-    closest = _follower_in_cell(i, column, rows, start[cell], start[cell + 1], 0.0, reach)
+    key = mix(key, i)
+    lowest, drawn = _draw_in_cell(i, column, rows, start[cell], start[cell + 1], 0.0, reach, key, *NOBODY)
     if beyond:
         for other in range(len(centers)):
             if other != cell:
-                apart = _squared(centers, cell, other)
+                low, high, apart = start[other], start[other + 1], _squared(centers, cell, other)
                 if apart <= reach:
-                    found = _follower_in_cell(i, column, rows, start[other], start[other + 1], apart, reach)
-                    closest = min(closest, found)
+                    lowest, drawn = _draw_in_cell(i, column, rows, low, high, apart, reach, key, lowest, drawn)
     else:
         for t in range(len(near)):
             if distance[t] > reach:
                 break
-            found = _follower_in_cell(i, column, rows, start[near[t]], start[near[t] + 1], distance[t], reach)
-            closest = min(closest, found)
-    return (i + closest) % len(column)
+            low, high, apart = start[near[t]], start[near[t] + 1], distance[t]
+            lowest, drawn = _draw_in_cell(i, column, rows, low, high, apart, reach, key, lowest, drawn)
+    return drawn
 
 
 @compiled
@@ -291,24 +292,15 @@ def _step_in_cell(i: int, column: Any, rows: Any, low: int, high: int) -> float:
 
 
 @compiled
-def _follower_in_cell(i: int, column: Any, rows: Any, low: int, high: int, apart: float, reach: float) -> int:
-    """How far after i, cyclically, the next row of the cell within reach comes; n if there is none."""
-    n = len(column)
-    closest = n
+def _draw_in_cell(
+    i: int, column: Any, rows: Any, low: int, high: int, apart: float, reach: float, key: Any, lowest: Any, drawn: Any
+) -> Any:
+    """Go on drawing among the cell's rows within reach, which stand next to where i would."""
     middle = _place(column[i], column, rows, low, high)
-    for side in range(2):
-        at = middle - 1 if side == 0 else middle
-        while low <= at < high:
-            # a run of equal values, whose rows ascend
-            begin = end = at
-            while begin > low and column[rows[begin - 1]] == column[rows[at]]:
-                begin -= 1
-            while end + 1 < high and column[rows[end + 1]] == column[rows[at]]:
-                end += 1
-            at = begin - 1 if side == 0 else end + 1
-            if end == begin and rows[begin] == i:
-                continue
-            if apart + (column[i] - column[rows[begin]]) ** 2 > reach:
-                break
-            closest = min(closest, (follower(rows, begin, end + 1, i) - i) % n)
-    return closest
+    for step in (-1, 1):
+        at = middle - 1 if step < 0 else middle
+        while low <= at < high and apart + (column[i] - column[rows[at]]) ** 2 <= reach:
+            if rows[at] != i:
+                lowest, drawn = draw(rows, at, at + 1, key, lowest, drawn)
+            at += step
+    return lowest, drawn

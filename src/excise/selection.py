@@ -166,14 +166,13 @@ def _select(
     threads = _threads(n_jobs)
     rng = inputs.generator(random_state)
     y, X = perturbed(rng, y, X, noise=noise, perturb=perturb)
-    shuffle = rng.permutation(n)
-    above, below = ranks(y[shuffle])
+    above, below = ranks(y)
     if below.min() == n:
         warn("y is constant, so no column tells anything about it; none is chosen.", UndefinedWarning)
         return _selection([], [], [], names)
     with Bar(enabled=progress) as bar:
         bar.start("reading the columns", X.shape[1])
-        columns = Candidates(X, above, shuffle, standardize=standardize, n_jobs=threads, advance=bar.advance)
+        columns = Candidates(X, above, inputs.key(rng), standardize=standardize, n_jobs=threads, advance=bar.advance)
         return _forward(columns, below, limit, stop, keep_first, names, bar)
 
 

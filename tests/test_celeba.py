@@ -1,0 +1,53 @@
+"""A real table of 202,599 rows of ties; skipped where the data is not there."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+
+from benchmarks.celeba import load_attributes
+from excise import foci
+
+FOLDER = Path(__file__).parents[2] / "shared" / "data" / "celeba"
+
+
+@pytest.fixture(scope="module")
+def attributes():
+    if not FOLDER.exists():
+        pytest.skip(f"needs CelebA's attributes in {FOLDER.name}/, see benchmarks/celeba.py")
+    return load_attributes(FOLDER)
+
+
+def test_official_file(attributes):
+    values, names = attributes
+    assert values.shape == (202_599, 40)
+    assert set(np.unique(values)) == {-1, 1}
+    assert names[0] == "5_o_Clock_Shadow"
+
+
+def test_a_few_hundred_rows_against_all_pairs(attributes):
+    values, names = attributes
+    target = names.index("Smiling")
+    X, y = np.delete(values[:250], target, axis=1), values[:250, target]
+    varying = X.max(axis=0) > X.min(axis=0)
+    indices, scores = reference.foci(X[:, varying], y, 1, max_features=4)
+    found = foci(X[:, varying], y, random_state=1, max_features=4)
+    np.testing.assert_array_equal(found.indices, indices)
+    np.testing.assert_allclose(found.scores, scores, atol=1e-12)
+
+
+def test_all_rows(attributes):
+    values, names = attributes
+    target = names.index("No_Beard")
+    X, y = np.delete(values, target, axis=1), values[:, target]
+    found = foci(X, y, random_state=0, max_features=5)
+    assert {"Goatee", "5_o_Clock_Shadow"} <= {np.delete(names, target)[i] for i in found.indices}
+
+
+def test_missing_and_incomplete_files_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"list_attr_celeba\.txt"):
+        load_attributes(tmp_path)
+    (tmp_path / "list_attr_celeba.txt").write_text("2\nBald Smiling\n000001.jpg -1 1\n")
+    with pytest.raises(ValueError, match="is it complete"):
+        load_attributes(tmp_path)
