@@ -1,6 +1,8 @@
 """The command line, as a user meets it."""
 
 import json
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -133,23 +135,69 @@ def test_nothing_to_find(run, tmp_path):
         (["{csv}", "--target", "zzz"], "The table has no column 'zzz'. It has: id, dose, age"),
         (["{csv}", "--target", "color"], "The target 'color' is text (such as "),
         (["{folder}", "--target", "y"], "not a table that can be read"),
-        (["{csv}", "--target", "dose", "--plot", "{folder}/a.docx"], "the plot could not be written"),
         (["{folder}/broken.parquet", "--target", "y"], "broken.parquet: could not be read"),
         (["{folder}/empty.csv", "--target", "y"], "empty.csv: could not be read"),
         (["{folder}/gaps.csv", "--target", "y"], "Only 0 rows have a value in every column"),
         (["{folder}/alone.csv", "--target", "y"], "no usable column besides 'y'"),
+        (["{folder}/header.csv", "--target", "y"], "The target 'y' is empty, not numbers"),
+        (["{folder}/short.csv", "--target", "y"], "The table has 2 rows; at least 3"),
+        (["{folder}/same.csv", "--target", "y"], "The target 'y' is always 1, so nothing can tell it."),
+        (["{folder}/twice.csv", "--target", "y"], "a second column named 'a=b'"),
+        (["{csv}", "--target", "RESPONSE"], "Did you mean 'response'?"),
+        (["x" * 300 + ".csv", "--target", "y"], "can't be opened"),
     ],
 )
 def test_errors_are_one_line(run, csv, tmp_path, arguments, message):
     (tmp_path / "broken.parquet").write_text("not parquet")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "gaps.csv").write_text("a,b,y\n1,,1\n,2,2\n3,,3\n")
+    (tmp_path / "header.csv").write_text("a,y\n")
+    (tmp_path / "short.csv").write_text("a,y\n1,2\n2,3\n")
+    (tmp_path / "same.csv").write_text("a,y\n1,1\n2,1\n3,1\n")
+    (tmp_path / "twice.csv").write_text("a,a=b,y\nb,1,1\nc,2,2\nd,3,3\n")
     (tmp_path / "alone.csv").write_text("a,y\n1,1\n1,2\n1,3\n")
     code, out, err = run("blanket", *(a.format(csv=csv, folder=tmp_path) for a in arguments))
     assert code == 1
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "message"), [("a.docx", "could not be written"), ("a", "needs an ending")])
+def test_a_plot_that_fails_leaves_the_result_printed(run, csv, tmp_path, name, message):
+    code, out, err = run("blanket", csv, "--target", "response", "--plot", tmp_path / name)
+    assert code == 1
+    assert "dose" in out
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_odd_names_are_shown_as_they_are(run, tmp_path):
+    rng = np.random.default_rng(0)
+    odd = pd.DataFrame(rng.random((200, 2)), columns=["x[/b]", ":smile: $_{"])
+    odd["[red]y[/]"] = odd.sum(axis=1)
+    odd.to_csv(tmp_path / "odd.csv", index=False)
+    code, out, err = run("blanket", tmp_path / "odd.csv", "--target", "[red]y[/]", "--plot", tmp_path / "a.png")
+    assert (code, err) == (0, "")
+    for name in odd.columns:
+        assert name in out
+
+
+def test_a_trailing_comma_does_not_shift_the_columns(run, tmp_path):
+    rows = "".join(f"{i},{i * i % 17},{i}," + "\n" for i in range(60))
+    (tmp_path / "t.csv").write_text("a,b,y\n" + rows)
+    _, out, _ = run("blanket", tmp_path / "t.csv", "--target", "y", "--json")
+    assert json.loads(out)["blanket"][0]["column"] == "a"
+
+
+def test_a_terminal_without_bars_still_gets_the_numbers(csv):
+    done = subprocess.run(
+        [sys.executable, "-m", "excise.cli", "blanket", str(csv), "--target", "response"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert b"color=red" in done.stdout
 
 
 def test_usage_errors_have_exit_code_two(run, csv):

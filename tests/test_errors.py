@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+import torch
 
-from excise import ExciseError, InputError, UndefinedWarning, codec, codec_test, foci, lcodec, lfoci, xi
+from excise import ExciseError, FOCISelector, InputError, UndefinedWarning, codec, codec_test, foci, lcodec, lfoci, xi
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((20, 3))
@@ -57,6 +58,10 @@ CASES = [
     (lambda: lcodec(y, X, noise="big"), "noise must be"),
     (lambda: lcodec(y, X, noise=float("nan")), "noise must be"),
     (lambda: lfoci(X, y, perturb="al"), "perturb must be one of .* Did you mean 'all'"),
+    (lambda: lcodec(y, X, noise=1.7e308), "noise=1.7e[+]308 makes some values infinite"),
+    (lambda: codec(y, torch.eye(20).to_sparse()), "z is a torch.sparse_coo tensor"),
+    (lambda: codec(y, torch.empty(20, device="meta")), "z is a torch.strided tensor on meta"),
+    (lambda: FOCISelector(max_features="x").fit(X, y), "max_features must be from 1 to 3"),
     (lambda: codec_test(y, X, n_permutations=0), "n_permutations must be a positive integer, not 0"),
 ]
 
@@ -101,6 +106,14 @@ def test_y_that_x_determines_is_nan_with_a_warning():
     x = np.repeat(np.arange(5), 4)
     with pytest.warns(UndefinedWarning, match="x determines y"):
         assert np.isnan(codec(x, X[:, 0], x))
+
+
+def test_the_test_of_something_undefined_is_nan_with_one_warning():
+    x = np.repeat(np.arange(5), 4)
+    with pytest.warns(UndefinedWarning, match="x determines y") as caught:
+        found = codec_test(x, X[:, 0], x)
+    assert np.isnan([found.statistic, found.pvalue]).all()
+    assert len(caught) == 1
 
 
 def test_warnings_point_to_the_caller():

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table as Grid
+from rich.text import Text
 
 import excise
 from excise.errors import InputError, MissingExtraError
@@ -52,12 +53,14 @@ class Blanket:
     def show(self, console: Console) -> None:
         """Print a table with bars, and what it means."""
         for note in self.notes:
-            console.print(f"[dim]· {note}[/dim]", highlight=False)
+            console.print(Text(f"· {note}", style="dim"))
         console.print(self._grid())
-        console.print(self._meaning(), highlight=False)
+        console.print(Text(self._meaning()))
 
     def save_plot(self, path: Path) -> None:
         """Draw the blanket as horizontal bars into a picture file; its ending says which kind."""
+        if not path.suffix:
+            raise InputError(f"{path}: the name of the plot needs an ending such as .png, .svg or .pdf.")
         try:
             from matplotlib.figure import Figure
         except ImportError:
@@ -69,11 +72,11 @@ class Blanket:
         axes.barh(
             places, self.selection.scores, color="#2f6f8f", height=0.45, label="of what those above leave unknown"
         )
-        axes.set_yticks(list(places), list(self.names))
+        axes.set_yticks(list(places), [_plain(name) for name in self.names])
         axes.invert_yaxis()
         axes.set_xlim(0, 1)
         axes.set_xlabel("share explained, T")
-        axes.set_title(f"What tells {self.target} ({self.rows:,} rows, {self.candidates:,} columns)", loc="left")
+        axes.set_title(_plain(self._title), loc="left")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize="small")
         try:
@@ -81,9 +84,13 @@ class Blanket:
         except (ValueError, OSError) as error:
             raise InputError(f"{path}: the plot could not be written ({error}).") from None
 
+    @property
+    def _title(self) -> str:
+        return f"What tells {self.target} ({self.rows:,} rows, {self.candidates:,} columns)"
+
     def _grid(self) -> Grid:
         grid = Grid(
-            title=f"What tells {self.target} ({self.rows:,} rows, {self.candidates:,} columns)",
+            title=Text(self._title),
             title_justify="left",
             title_style="bold",
             box=None,
@@ -96,7 +103,7 @@ class Blanket:
         grid.add_column("T together", justify="right")
         steps = zip(self.names, self.selection.scores, self.selection.totals, strict=True)
         for number, (name, score, total) in enumerate(steps, start=1):
-            grid.add_row(str(number), name, f"{score:.4f}", f"[cyan]{_bar(score)}[/cyan]", f"{total:.4f}")
+            grid.add_row(str(number), Text(name), f"{score:.4f}", Text(_bar(score), style="cyan"), f"{total:.4f}")
         return grid
 
     def _meaning(self) -> str:
@@ -123,10 +130,15 @@ def find_blanket(
         selection=found,
         notes=table.notes,
         seed=seed,
-        limited=len(found) == max_features,
+        limited=len(found) == max_features and len(found) < table.columns.shape[1],
     )
 
 
 def _bar(share: float) -> str:
     eighths = round(max(share, 0.0) * BAR_WIDTH * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _plain(text: str) -> str:
+    """Text that matplotlib does not read as mathematics."""
+    return text.replace("$", r"\$")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -59,12 +60,12 @@ def blanket(
     found = find_blanket(
         prepared, max_features=max_features, seed=seed, n_jobs=jobs, progress=sys.stderr.isatty() and not as_json
     )
-    if plot is not None:
-        found.save_plot(plot)
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2))
     else:
         found.show(Console())
+    if plot is not None:
+        found.save_plot(plot)
 
 
 @cli.command()
@@ -77,8 +78,15 @@ def demo() -> None:
 
 def main() -> None:
     """Run the command line; what goes wrong on purpose is one line on standard error, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no bars still gets the numbers
     try:
         cli(prog_name="excise")
     except ExciseError as error:
         click.echo(f"excise: {error}", err=True)
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

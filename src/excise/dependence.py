@@ -13,7 +13,7 @@ import numpy as np
 
 from excise import inputs
 from excise.errors import InputError, UndefinedWarning, warn
-from excise.neighbors import Floats, Ints, nearest, scaled
+from excise.neighbors import Floats, Ints, as_floats, nearest, one_cell, scaled
 
 RandomState = int | np.random.Generator | None
 Perturb = Literal["predictors", "all"]
@@ -42,11 +42,11 @@ def xi(x: Any, y: Any, *, random_state: RandomState = None) -> float:
     n = inputs.same_length(x=x, y=y)
     shuffle = inputs.generator(random_state).permutation(n)
     above, below = ranks(y[shuffle])
-    spread = 2 * np.sum(below * (n - below))
+    spread = 2 * _sum_of_products(below, n - below)
     if spread == 0:
         return _undefined("y is constant, so no share of its variation can be explained")
     path = above[np.argsort(x[shuffle], kind="stable")]
-    return float(1 - n * np.abs(np.diff(path)).sum() / spread)
+    return 1 - n * float(np.abs(np.diff(path)).sum()) / spread
 
 
 def codec(y: Any, z: Any, x: Any = None, *, random_state: RandomState = None) -> float:
@@ -87,10 +87,10 @@ def lcodec(
 ) -> float:
     """L-CODEC: CODEC of randomly perturbed variables, which need no tie-breaking.
 
-    With ``noise=None`` the perturbation is smaller than the smallest gap between distinct values, so that it moves
-    nothing but ties. It is taken to the limit, where its only effect is which of the equally near rows is nearest, each
-    with equal probability; that is drawn directly, and no digits of the data are lost. It then has the distribution
-    of ``codec``; with noise of a given size it does not.
+    With ``noise=None`` the perturbation is smaller than any gap between distinct values, so that it moves nothing but
+    ties: its only effect is which of the equally near rows is nearest. That is drawn directly, each with equal
+    probability, so no digits of the data are lost and it has the distribution of ``codec``; with noise of a given size
+    it does not.
 
     y keeps its ties by default: ranks handle them, and perturbing a y with K equally likely values changes what is
     estimated (y = z would score 1 - 1/K instead of 1).
@@ -133,9 +133,10 @@ def codec_test(
 ) -> CodecTest:
     """Permutation test of whether y is independent of z (given x), with T as its statistic.
 
-    Without x, y is permuted freely: the p-value is exact. With x, y is permuted within small groups of rows that are
-    neighbours in x (rows equal in x, where there are several), which keeps its relation to x up to the width of a
-    group; the test is exact for discrete x and approximately so, on the cautious side, for continuous x.
+    Without x, y is permuted freely: the p-value is exact. With a discrete x, y is permuted among rows equal in x: exact
+    too. With a continuous x it is permuted within pairs and threes of neighbours in x, which keeps its relation to x
+    only as far as y hardly changes between neighbours. Where it does (little noise and many columns of x), z can tell
+    what x is between the rows, and the test rejects too often: no sample of that size can separate the two.
 
     Args:
         y: One column of n values.
@@ -161,19 +162,24 @@ def codec_test(
     near_given = None if x is None else nearest(_points(x), inputs.key(rng))
     group = np.zeros(len(y), dtype=np.int64) if x is None else _groups_of_neighbors(_points(x))
 
-    def statistic(rank: Ints) -> float:
-        # the values of y stay the same, so without x all but this sum is the same for every permutation
+    def gain(rank: Ints) -> float:
+        """T's numerator; unlike T it is defined for every permutation."""
         mates = np.minimum(rank, rank[near]).sum()
-        return float(mates) if near_given is None else _ratio(mates, *_given(rank, near_given))
+        return float(mates if near_given is None else mates - np.minimum(rank, rank[near_given]).sum())
 
-    observed = statistic(above)
+    if near_given is None:
+        value = _unconditional(gain(above), below)
+    else:
+        value = _ratio(np.minimum(above, above[near]).sum(), *_given(above, near_given))
+    if np.isnan(value):
+        return CodecTest(statistic=value, pvalue=value)
+    observed = gain(above)
     order = np.argsort(group, kind="stable")
     exceeded = 0
     for _ in range(n_permutations):
         permuted = np.empty_like(above)
         permuted[order] = above[np.lexsort((rng.random(len(y)), group))]
-        exceeded += statistic(permuted) >= observed
-    value = observed if near_given is not None else _unconditional(observed, below)
+        exceeded += gain(permuted) >= observed
     return CodecTest(statistic=value, pvalue=(1 + exceeded) / (1 + n_permutations))
 
 
@@ -191,10 +197,18 @@ def perturbed(
     if noise is not None and not (isinstance(noise, int | float | np.number) and 0 <= noise < np.inf):
         raise InputError(f"noise must be None or a non-negative number, not {noise!r}; it is a standard deviation.")
     if noise:
-        columns = tuple(None if part is None else part + rng.normal(0.0, noise, part.shape) for part in columns)
+        columns = tuple(None if part is None else _noisy(part, noise, rng) for part in columns)
     if perturb == "all":
-        y = y + rng.normal(0.0, noise, y.shape) if noise else _with_ties_broken(y, rng)
+        y = _with_ties_broken(y, rng) if noise is None else _noisy(y, noise, rng)
     return y, *columns
+
+
+def _noisy(values: Any, noise: float, rng: np.random.Generator) -> Floats:
+    with np.errstate(over="ignore"):
+        blurred: Floats = values + rng.normal(0.0, noise, values.shape)
+    if not np.isfinite(blurred).all():
+        raise InputError(f"noise={noise!r} makes some values infinite; choose less.")
+    return blurred
 
 
 def _with_ties_broken(y: Any, rng: np.random.Generator) -> Ints:
@@ -227,7 +241,12 @@ def _codec(y: Any, z: Any, x: Any, rng: np.random.Generator) -> float:
 
 def _unconditional(mates: float, below: Ints) -> float:
     n = len(below)
-    return float((n * mates - np.sum(below**2)) / np.sum(below * (n - below)))
+    return (n * float(mates) - _sum_of_products(below, below)) / _sum_of_products(below, n - below)
+
+
+def _sum_of_products(a: Ints, b: Ints) -> float:
+    """In floating point: for millions of rows, whole numbers of 64 bits would overflow."""
+    return float(a.astype(np.float64) @ b.astype(np.float64))
 
 
 def _given(rank: Ints, near_given: Ints) -> tuple[float, float]:
@@ -242,7 +261,7 @@ def _ratio(mates: float, known: float, everything: float) -> float:
 
 
 def _points(z: Any, x: Any = None) -> Floats:
-    points = (z if x is None else np.column_stack((x, z))).astype(np.float64)
+    points = as_floats(z) if x is None else np.column_stack((as_floats(x), as_floats(z)))
     return scaled(points, np.frexp(np.abs(points).max())[1])
 
 
@@ -255,26 +274,27 @@ def _undefined(reason: str) -> float:
     return float("nan")
 
 
-def _groups_of_neighbors(points: Floats, size: int = 8) -> Ints:
-    """Groups of at most about ``size`` neighbouring rows, by halving; rows that are equal stay together."""
-    group = np.zeros(len(points), dtype=np.int64)
-    count = 0
-    stack = [np.arange(len(points))]
-    while stack:
+def _groups_of_neighbors(points: Floats) -> Ints:
+    """Which rows may change places: equal rows where x is discrete, else two or three neighbours.
+
+    x counts as discrete when most rows have an equal one; a row without is left in its place.
+    """
+    cells = one_cell(len(points))
+    for column in points.T:
+        cells = cells.split_by(column)
+    if np.mean(cells.sizes[cells.of] > 1) > 0.5:
+        return cells.of
+    spread = points.std(axis=0)
+    points = points / np.where(spread > 0, spread, 1.0)
+    group = np.empty(len(points), dtype=np.int64)
+    count, stack = 0, [np.arange(len(points))]
+    while stack:  # halve along the widest column until no more than three are left
         rows = stack.pop()
-        spans = np.ptp(points[rows], axis=0)
-        widest = points[rows, int(np.argmax(spans))]
-        middle = np.median(widest)
-        low = widest <= middle if (widest > middle).any() else widest < middle
-        if (len(rows) <= size // 2 * 2 and not _splits_into_twins(points[rows])) or spans.max() == 0:
+        if len(rows) <= 3:
             group[rows] = count
             count += 1
         else:
-            stack += [rows[low], rows[~low]]
+            widest = int(np.argmax(np.ptp(points[rows], axis=0)))
+            rows = rows[np.argsort(points[rows, widest], kind="stable")]
+            stack += [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
     return group
-
-
-def _splits_into_twins(points: Floats) -> bool:
-    """Whether each row has an equal one, so that groups need not mix different rows."""
-    counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)[2]
-    return bool(counts.min() > 1)

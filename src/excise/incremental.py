@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from excise.neighbors import Floats, Ints, compiled, mix, nearest, one_cell, scaled
+from excise.neighbors import Floats, Ints, as_floats, compiled, mix, nearest, one_cell, scaled
 from excise.scan import LANES, STRIDE, sum_over_cells, sums_on_line, sums_over_rows
 
 CHUNK = 2**17  # values that a thread copies and sorts at a time
@@ -98,12 +98,13 @@ class Candidates:
         return self._sums_over_cells()
 
     def _load(self, X: NDArray[Any], standardize: bool) -> None:
-        exponent = None if standardize else np.frexp(max(float(X.max()), -float(X.min())))[1]
+        exponent = None if standardize else np.frexp(_largest(X))[1]
 
         def load(low: int, high: int) -> None:
-            block = scaled(X[:, low:high].astype(np.float64), exponent)
+            block = scaled(as_floats(X[:, low:high]), exponent)
             if standardize:
-                block -= block.mean(axis=0)
+                # distances need no centring, but far from 0 it saves digits; a mean would be led astray by outliers
+                block -= np.median(block[:: max(1, len(block) // 9)], axis=0)
                 block /= block.std(axis=0)
             for tile in range(low // LANES, -(-high // LANES)):
                 part = block[:, tile * LANES - low : (tile + 1) * LANES - low]
@@ -117,7 +118,7 @@ class Candidates:
         key = self._key()
         mark = np.zeros(1)
         if p > FEW_COLUMNS:
-            neighbor = nearest(np.column_stack((self.points, self.column(favorite))), key)
+            neighbor = nearest(np.column_stack((self.points, self.column(favorite))), key, self._pool_size)
             mark[0] = np.minimum(self.rank, self.rank[neighbor]).sum()
         # min(R_i, R_M(i)) falls short of R_i by R_i²/2n where x tells nothing, so rows of high rank decide soonest
         visit = np.argsort(-self.rank, kind="stable")
@@ -188,6 +189,10 @@ class Candidates:
             return [run(low) for low in lows]
         with ThreadPoolExecutor(self._pool_size) as pool:
             return list(pool.map(run, lows))
+
+
+def _largest(X: NDArray[Any], width: int = 256) -> float:
+    return max(float(np.abs(as_floats(X[:, low : low + width])).max()) for low in range(0, X.shape[1], width))
 
 
 def available_cores() -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -84,8 +86,7 @@ def choice(value: Any, options: Sequence[str], name: str) -> str:
 
 def _numeric(values: Any, name: str) -> Array:
     if hasattr(values, "detach"):  # a torch tensor, wherever it lives
-        values = values.detach().cpu()
-        values = values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()
+        values = _from_tensor(values, name)
     if hasattr(values, "toarray"):
         raise InputError(f"{name} is a sparse matrix; pass {name}.toarray().")
     if np.ma.is_masked(values):
@@ -107,6 +108,19 @@ def _numeric(values: Any, name: str) -> Array:
     return array.astype(np.uint8) if array.dtype == bool else array
 
 
+def _from_tensor(tensor: Any, name: str) -> Array:
+    tensor = tensor.detach()
+    if tensor.is_floating_point() and tensor.element_size() < 4:  # numpy knows neither bfloat16 nor float8
+        tensor = tensor.float()
+    try:
+        array: Array = tensor.cpu().numpy()
+    except (RuntimeError, TypeError, NotImplementedError):
+        raise InputError(
+            f"{name} is a {tensor.layout} tensor on {tensor.device}; pass a dense one with values."
+        ) from None
+    return array
+
+
 def _from_objects(array: Array, name: str) -> Array:
     """Numbers that came in an object array: mixed columns of a data frame, nullable types, Decimal."""
     for value in array.flat:
@@ -114,6 +128,9 @@ def _from_objects(array: Array, name: str) -> Array:
             raise InputError(f"{name} contains text ({value!r}); encode it as numbers first.")
         if isinstance(value, complex):
             raise InputError(f"{name} contains a complex number ({value!r}); pass its parts as columns of their own.")
+    if array.size and all(isinstance(value, Integral) for value in array.flat):
+        with contextlib.suppress(OverflowError):
+            return array.astype(np.int64)
     missing = [value is None or str(value) == "<NA>" for value in array.flat]
     if any(missing):
         array = np.where(np.reshape(missing, array.shape), np.nan, array)

@@ -85,7 +85,7 @@ def _cells(keys: Ints) -> Cells:
     return Cells(of=of, start=start, members=np.argsort(of, kind="stable"))
 
 
-def nearest(points: Floats, key: np.uint64) -> Ints:
+def nearest(points: Floats, key: np.uint64, n_jobs: int = -1) -> Ints:
     """Index of the nearest other row of each row.
 
     >>> nearest(np.array([[0.0], [2.0], [3.0]]), np.uint64(0)).tolist()
@@ -99,8 +99,16 @@ def nearest(points: Floats, key: np.uint64) -> Ints:
     for column in points.T:
         cells = cells.split_by(column)
     neighbor: Ints = _draw_twins(cells.start, cells.members, key)
-    _find_for_the_lonely(points, cells, neighbor, key)
+    _find_for_the_lonely(points, cells, neighbor, key, n_jobs)
     return neighbor
+
+
+def as_floats(values: NDArray[Any]) -> Floats:
+    """The values as float64, up to a shift of each column that keeps large whole numbers apart (2⁶⁰ and 2⁶⁰ + 1)."""
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+        # differences of 64-bit integers, taken modulo 2⁶⁴, can't overflow
+        values = values.astype(np.uint64) - values.min(axis=0).astype(np.uint64)
+    return values.astype(np.float64)
 
 
 def scaled(block: Floats, exponent: int | Ints | None = None) -> Floats:
@@ -113,7 +121,7 @@ def scaled(block: Floats, exponent: int | Ints | None = None) -> Floats:
     return np.ldexp(block, -exponent) + 0.0  # + 0.0 turns -0.0, equal but not identical, into 0.0
 
 
-def _find_for_the_lonely(points: Floats, cells: Cells, neighbor: Ints, key: np.uint64) -> None:
+def _find_for_the_lonely(points: Floats, cells: Cells, neighbor: Ints, key: np.uint64, n_jobs: int) -> None:
     """Fill in the neighbours of rows that have no twin, with a tree over the distinct rows."""
     distinct = points[cells.members[cells.start[:-1]]]
     tree = cKDTree(distinct)
@@ -121,7 +129,7 @@ def _find_for_the_lonely(points: Floats, cells: Cells, neighbor: Ints, key: np.u
     k = 8  # tree neighbours asked for, including the row itself: grows where even the last one may be tied
     while len(pending):
         k = min(k, cells.count)
-        distance, near = tree.query(points[pending], k=np.arange(1, k + 1), workers=-1)
+        distance, near = tree.query(points[pending], k=np.arange(1, k + 1), workers=n_jobs)
         squared = np.where(near == cells.of[pending, None], np.inf, distance**2)
         reach = squared.min(axis=1) * (1 + TIE)
         settled = (squared[:, -1] > reach) if k < cells.count else np.ones(len(pending), dtype=bool)
@@ -194,9 +202,9 @@ def nearest_on_line(line: Any, order: Any, key: Any) -> Any:
                 neighbor[order[at]] = draw_twin(order, low, high, at, key)
             continue
         i = order[low]
-        left = (line[i] - line[order[low - 1]]) ** 2 if run > 0 else np.inf
-        right = (line[order[high]] - line[i]) ** 2 if run + 1 < runs else np.inf
-        reach = min(left, right) * (1 + TIE)
+        left = line[i] - line[order[low - 1]] if run > 0 else np.inf
+        right = line[order[high]] - line[i] if run + 1 < runs else np.inf
+        reach = min(left, right) * (1 + TIE / 2)
         lowest, drawn = NOBODY
         if left <= reach:
             lowest, drawn = draw(order, run_start[run - 1], low, mix(key, i), lowest, drawn)

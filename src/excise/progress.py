@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import TracebackType
 from typing import Any
@@ -21,17 +22,20 @@ class Bar:
         self._enabled = enabled
         self._since = time.monotonic()
         self._display: Any = None
+        self._lock = threading.Lock()  # threads advance it together
         self._label, self._total, self._done = "", 0.0, 0.0
 
     def start(self, label: str, total: float) -> None:
         """Begin a new stage of ``total`` units."""
-        self._label, self._total, self._done = label, total, 0.0
-        self._show()
+        with self._lock:
+            self._label, self._total, self._done = label, total, 0.0
+            self._show()
 
     def advance(self, units: float) -> None:
         """Count some units as done."""
-        self._done += units
-        self._show()
+        with self._lock:
+            self._done += units
+            self._show()
 
     def __enter__(self) -> Bar:
         return self

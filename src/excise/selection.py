@@ -182,7 +182,7 @@ def _forward(
     """The greedy search: one column per step, by the largest Σ min(R_i, R_M(i))."""
     n, p = columns.shape
     everything = float(columns.rank.sum())
-    known = everything - float(np.sum(below * (n - below))) / n  # Σ L_i²/n, what T(Y, Z) = 0 amounts to
+    known = float(below.astype(np.float64) @ below) / n  # Σ L_i²/n, what T(Y, Z) = 0 amounts to
     nothing = known
     chosen: list[int] = []
     scores: list[float] = []

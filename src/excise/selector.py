@@ -65,7 +65,9 @@ class FOCISelector(SelectorMixin, BaseEstimator):
         """Choose the columns of X for y, which must be numeric (labels of two classes may be text)."""
         X, y = validate_data(self, X, y, ensure_min_samples=3, dtype="numeric", y_numeric=False)
         varying = np.flatnonzero(X.max(axis=0) > X.min(axis=0))
-        limit = None if self.max_features is None else min(self.max_features, max(len(varying), 1))
+        limit = self.max_features
+        if isinstance(limit, int | np.integer):
+            limit = min(limit, max(len(varying), 1))
         options = {
             "max_features": limit,
             "stop": self.stop,
@@ -85,7 +87,7 @@ class FOCISelector(SelectorMixin, BaseEstimator):
         return self
 
     def _seed(self) -> Any:
-        if isinstance(self.random_state, np.random.Generator):
+        if self.random_state is None or isinstance(self.random_state, int | np.integer | np.random.Generator):
             return self.random_state
         return int(check_random_state(self.random_state).randint(2**31))
 

@@ -29,7 +29,11 @@ class Table:
 
 def read(path: Path) -> pd.DataFrame:
     """The table in a CSV or Parquet file."""
-    if not path.exists():
+    try:
+        exists = path.exists()
+    except OSError as error:
+        raise InputError(f"{path}: can't be opened ({error.strerror}).") from None
+    if not exists:
         raise InputError(f"{path}: no such file.")
     if path.is_dir() or path.suffix.lower() not in PARQUET | CSV:
         raise InputError(f"{path}: not a table that can be read; pass a .csv, .tsv or .parquet file.")
@@ -37,12 +41,14 @@ def read(path: Path) -> pd.DataFrame:
         if path.suffix.lower() in PARQUET:
             return pd.read_parquet(path)
         separator = "\t" if ".tsv" in path.suffixes else ","
-        frame = pd.read_csv(path, sep=separator)
+        frame = pd.read_csv(path, sep=separator, index_col=False)
         if frame.shape[1] == 1 and ";" in str(frame.columns[0]):  # the list separator of many spreadsheets
-            frame = pd.read_csv(path, sep=";")
+            frame = pd.read_csv(path, sep=";", index_col=False)
         return frame
-    except ImportError:
-        raise MissingExtraError("Parquet files need pyarrow; install it with: pip install 'excise[parquet]'") from None
+    except ImportError as error:
+        if path.suffix.lower() in PARQUET:
+            raise MissingExtraError("Parquet files need pyarrow: pip install 'excise[parquet]'") from None
+        raise MissingExtraError(f"{path}: reading it needs another package ({error}).") from None
     except (ValueError, OSError, pd.errors.ParserError) as error:  # pyarrow's errors are among these
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"{path}: could not be read ({reason}).") from None
@@ -52,8 +58,9 @@ def prepare(frame: pd.DataFrame, target: str) -> Table:
     """Split off the target, make every other column numeric, and leave out what can't be used."""
     frame = frame.rename(columns=str)
     if target not in frame.columns:
-        close = difflib.get_close_matches(target, frame.columns, n=1, cutoff=0.5)
-        hint = f" Did you mean {close[0]!r}?" if close else f" It has: {', '.join(frame.columns[:10])}."
+        by_lower_case = {name.lower(): name for name in frame.columns}
+        close = difflib.get_close_matches(target.lower(), by_lower_case, n=1, cutoff=0.5)
+        hint = f" Did you mean {by_lower_case[close[0]]!r}?" if close else f" It has: {', '.join(frame.columns[:10])}."
         raise InputError(f"The table has no column {target!r}.{hint}")
     if frame.columns.duplicated().any():
         twice = frame.columns[frame.columns.duplicated()][0]
@@ -63,10 +70,14 @@ def prepare(frame: pd.DataFrame, target: str) -> Table:
             f"The target {target!r} is {_kind(frame[target])}, not numbers; "
             "encode it as numbers whose order means something (0 and 1 for two classes)."
         )
+    if len(frame) < 3:
+        raise InputError(f"The table has {len(frame)} rows; at least 3 are needed.")
     notes: list[str] = []
     frame = frame.replace([np.inf, -np.inf], np.nan)
     frame = _without_empty_columns(frame, target, notes)
     frame = _without_incomplete_rows(frame, notes)
+    if frame[target].nunique() < 2:
+        raise InputError(f"The target {target!r} is always {frame[target].iloc[0]}, so nothing can tell it.")
     columns = _numeric_columns(frame.drop(columns=target), notes)
     columns = _without_constant_columns(columns, notes)
     if columns.shape[1] == 0:
@@ -105,11 +116,15 @@ def _numeric_columns(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
             days = column.dt.tz_localize(None).astype("datetime64[ns]").astype("int64") / (24 * 3600 * 1e9)
             parts.append(days.to_frame(name))
             notes.append(f"{name} is a date: counted in days.")
-        elif types.is_bool_dtype(column) or types.is_numeric_dtype(column):
+        elif types.is_bool_dtype(column) or types.is_numeric_dtype(column) or types.infer_dtype(column) == "decimal":
             parts.append(column.astype(float).to_frame(name))
         else:
             parts += _levels(column, notes)
-    return pd.concat(parts, axis=1) if parts else pd.DataFrame(index=frame.index)
+    columns = pd.concat(parts, axis=1) if parts else pd.DataFrame(index=frame.index)
+    if columns.columns.duplicated().any():
+        twice = columns.columns[columns.columns.duplicated()][0]
+        raise InputError(f"The levels of a text column make a second column named {twice!r}; rename one.")
+    return columns
 
 
 def _levels(column: pd.Series, notes: list[str]) -> list[pd.DataFrame]:
@@ -135,4 +150,7 @@ def _without_constant_columns(columns: pd.DataFrame, notes: list[str]) -> pd.Dat
 def _kind(column: pd.Series) -> str:
     if types.is_datetime64_any_dtype(column):
         return "dates"
-    return "complex numbers" if types.is_complex_dtype(column) else f"text (such as {str(column.dropna().iloc[0])!r})"
+    if types.is_complex_dtype(column):
+        return "complex numbers"
+    values = column.dropna()
+    return f"text (such as {str(values.iloc[0])!r})" if len(values) else "empty"
