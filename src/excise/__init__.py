@@ -8,22 +8,47 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from excise.dependence import CodecTest, codec, codec_test, lcodec, xi
-    from excise.errors import ExciseError, InputError, MissingExtraError, UndefinedWarning
+    from excise.drift import Drift
+    from excise.errors import (
+        ExciseError,
+        InputError,
+        MissingExtraError,
+        NeverSupportedError,
+        NotYetSupportedError,
+        UndefinedWarning,
+    )
+    from excise.exact import exact_fit
+    from excise.privacy import BudgetAccountant, Certificate, RetrainRequired
     from excise.selection import Selection, foci, lfoci
     from excise.selector import FOCISelector
+    from excise.task import Task
+    from excise.training import GradientRecorder, fit
+    from excise.unlearn import Forgotten, Unlearner
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "BudgetAccountant": "privacy",
+    "Certificate": "privacy",
     "CodecTest": "dependence",
+    "Drift": "drift",
     "ExciseError": "errors",
     "FOCISelector": "selector",
+    "Forgotten": "unlearn",
+    "GradientRecorder": "training",
     "InputError": "errors",
     "MissingExtraError": "errors",
+    "NeverSupportedError": "errors",
+    "NotYetSupportedError": "errors",
+    "RetrainRequired": "privacy",
     "Selection": "selection",
+    "Task": "task",
     "UndefinedWarning": "errors",
+    "Unlearner": "unlearn",
     "codec": "dependence",
     "codec_test": "dependence",
+    "exact_fit": "exact",
+    "fit": "training",
     "foci": "selection",
     "lcodec": "dependence",
     "lfoci": "selection",
@@ -31,15 +56,27 @@ _HOME = {
 }
 
 __all__ = [
+    "BudgetAccountant",
+    "Certificate",
     "CodecTest",
+    "Drift",
     "ExciseError",
     "FOCISelector",
+    "Forgotten",
+    "GradientRecorder",
     "InputError",
     "MissingExtraError",
+    "NeverSupportedError",
+    "NotYetSupportedError",
+    "RetrainRequired",
     "Selection",
+    "Task",
     "UndefinedWarning",
+    "Unlearner",
     "codec",
     "codec_test",
+    "exact_fit",
+    "fit",
     "foci",
     "lcodec",
     "lfoci",

@@ -65,7 +65,7 @@ class Blanket:
             from matplotlib.figure import Figure
         except ImportError:
             raise MissingExtraError("Plots need matplotlib; install it with: pip install 'excise[plot]'") from None
-        figure = Figure(figsize=(7, 1.2 + 0.36 * max(len(self.names), 1)), layout="constrained")
+        figure = Figure(figsize=(7, 1.5 + 0.36 * max(len(self.names), 1)), layout="constrained")
         axes = figure.subplots()
         places = range(len(self.names))
         axes.barh(places, self.selection.totals, color="#d6dce5", label="together with those above")
@@ -78,7 +78,7 @@ class Blanket:
         axes.set_xlabel("share explained, T")
         axes.set_title(_plain(self._title), loc="left")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize="small")
+        figure.legend(frameon=False, loc="outside lower left", ncols=2, fontsize="small")
         try:
             figure.savefig(path, dpi=150)
         except (ValueError, OSError) as error:

@@ -84,6 +84,24 @@ def choice(value: Any, options: Sequence[str], name: str) -> str:
     raise InputError(f"{name} must be one of {', '.join(map(repr, options))}, not {value!r}.{hint}")
 
 
+def require(right: object, name: str, value: object, words: str) -> None:
+    """Raise the error that an argument must be something else, unless it is right."""
+    if not right:
+        raise InputError(f"{name} must be {words}, not {value!r}.")
+
+
+def whole(value: Any, name: str, least: int = 1) -> int:
+    """A whole number that is large enough."""
+    right = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
+    require(right, name, value, f"a whole number, {least} or more")
+    return int(value)
+
+
+def positive(value: Any, name: str) -> None:
+    """Require a positive, finite number."""
+    require(isinstance(value, int | float | np.number) and 0 < value < np.inf, name, value, "a positive number")
+
+
 def _numeric(values: Any, name: str) -> Array:
     if hasattr(values, "detach"):  # a torch tensor, wherever it lives
         values = _from_tensor(values, name)

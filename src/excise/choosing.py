@@ -1,0 +1,128 @@
+"""Which slices carry a sample: the ways to choose the block that is updated, each with its reasons.
+
+L-FOCI reads the observations (activations and losses over a sample's perturbed copies). Over all slices of a deep
+network together, as in the paper, it hardly ever looks past the output layer, because given the logits the loss depends
+on nothing before them; done layer by layer, every depth contributes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from excise.activations import Observation
+from excise.selection import Method, lfoci
+from excise.slices import Slices
+
+Way = Literal["per-layer", "joint", "cheap", "one", "random", "largest-change", "all"]
+WAYS = ("per-layer", "joint", "cheap", "one", "random", "largest-change", "all")
+MOST_PER_LAYER = 8  # columns that L-FOCI looks for in one layer of one sample
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen slices, by number, and why."""
+
+    numbers: tuple[int, ...]
+    scores: dict[int, float] = field(default_factory=dict)
+    """For each slice that L-FOCI ever picked, the sum of its T over the samples."""
+    votes: dict[int, int] = field(default_factory=dict)
+    """How many of the samples picked it."""
+
+
+def choose_per_layer(
+    observations: Sequence[Observation], slices: Slices, *, share: float, seed: int, n_jobs: int | None = None
+) -> Choice:
+    """L-FOCI for each sample and layer; then the most-voted share of each layer's slices."""
+    votes: Counter[int] = Counter()
+    scores: dict[int, float] = defaultdict(float)
+    for observation in observations:
+        for low, watched in zip(slices.offsets, observation.layers, strict=False):
+            picks = _lfoci(watched.values, observation.losses, seed, n_jobs, max_features=MOST_PER_LAYER)
+            for column, score in picks:
+                number = low + int(watched.units[column])
+                votes[number] += 1
+                scores[number] += score
+    numbers: list[int] = []
+    for low, layer in zip(slices.offsets, slices.layers, strict=False):
+        picked = [number for number in votes if low <= number < low + layer.units]
+        picked.sort(key=lambda number: (-votes[number], -scores[number], number))
+        numbers += picked[: max(1, math.ceil(share * layer.units))]
+    return Choice(tuple(sorted(numbers)), dict(scores), dict(votes))
+
+
+def choose_jointly(
+    observations: Sequence[Observation],
+    slices: Slices,
+    *,
+    seed: int,
+    method: Method = "full",
+    keep_first: bool = True,
+    n_jobs: int | None = None,
+) -> Choice:
+    """The paper's way: L-FOCI over all slices together, for each sample; the union."""
+    votes: Counter[int] = Counter()
+    scores: dict[int, float] = defaultdict(float)
+    for observation in observations:
+        numbers = np.concatenate(
+            [low + watched.units for low, watched in zip(slices.offsets, observation.layers, strict=False)]
+        )
+        values = np.concatenate([watched.values for watched in observation.layers], axis=1)
+        picks = _lfoci(values, observation.losses, seed, n_jobs, method=method, keep_first=keep_first)
+        for column, score in picks:
+            votes[int(numbers[column])] += 1
+            scores[int(numbers[column])] += score
+    return Choice(tuple(sorted(votes)), dict(scores), dict(votes))
+
+
+def choose_at_random(like: Choice, slices: Slices, *, seed: int) -> Choice:
+    """As many slices of each layer as another choice has, at random: what a choice has to beat."""
+    rng = np.random.default_rng(seed)
+    numbers: list[int] = []
+    for low, layer in zip(slices.offsets, slices.layers, strict=False):
+        count = sum(low <= number < low + layer.units for number in like.numbers)
+        numbers += (low + rng.permutation(layer.units)[:count]).tolist()
+    return Choice(tuple(sorted(numbers)))
+
+
+def choose_largest(size_of_change: NDArray[np.float64], *, share: float) -> Choice:
+    """The slices that a full update would change most (eq. 6), of all layers together."""
+    count = max(1, math.ceil(share * len(size_of_change)))
+    order = np.argsort(-size_of_change, kind="stable")[:count]
+    return Choice(tuple(sorted(order.tolist())), {int(i): float(size_of_change[i]) for i in order})
+
+
+def _lfoci(
+    values: NDArray[np.float32],
+    losses: NDArray[np.float64],
+    seed: int,
+    n_jobs: int | None,
+    *,
+    max_features: int | None = None,
+    method: Method = "full",
+    keep_first: bool = False,
+) -> list[tuple[int, float]]:
+    """Columns and their T; constant ones (dead units) and constant losses tell nothing."""
+    if losses.max() == losses.min():
+        return []
+    alive = np.flatnonzero(values.max(axis=0) > values.min(axis=0))
+    if len(alive) == 0:
+        return []
+    limit = None if max_features is None else min(max_features, len(alive))
+    table = values if len(alive) == values.shape[1] else values[:, alive]
+    found = lfoci(
+        table,
+        losses,
+        max_features=limit,
+        method=method,
+        keep_first=keep_first,
+        random_state=seed,
+        n_jobs=n_jobs,
+    )
+    return [(int(alive[column]), float(score)) for column, score in zip(found.indices, found.scores, strict=True)]

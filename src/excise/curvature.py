@@ -1,0 +1,303 @@
+"""Curvature of the objective on a block of parameters, as products with vectors, and solves with it.
+
+With f the network's outputs, J their Jacobian in the block and ℓ the loss, the curvature of the mean loss is
+
+- ``ggn``: mean of Jᵀ ∇²ℓ J, the generalised Gauss-Newton matrix, never indefinite for a convex loss;
+- ``hessian``: the true second derivatives, which may be indefinite;
+- ``fisher``: mean of g gᵀ over the samples' gradients g, the empirical Fisher matrix;
+- ``rank-one``: the paper's finite difference of the gradients of two epochs (``rank_one``).
+
+No p × p matrix is formed, except by ``cholesky`` for blocks that are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, jvp, vjp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from excise.errors import InputError
+from excise.inputs import choice
+from excise.slices import Block, Tensors, trainable
+from excise.task import Batch, Task
+
+Kind = Literal["ggn", "hessian", "fisher"]
+Solver = Literal["auto", "cg", "cholesky", "sample-space"]
+SMALL_BLOCK = 64  # up to here a dense matrix takes hardly more products than an iterative solve
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A symmetric matrix that is known by its products."""
+
+    size: int
+    product: Callable[[Tensor], Tensor]
+
+    def dense(self, like: Tensor) -> Tensor:
+        """The matrix itself: for small blocks, and for tests."""
+        return torch.stack([self.product(row) for row in torch.eye(self.size).to(like)])
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A solve of (C + damping I) x = b, and how it went."""
+
+    x: Tensor
+    residual: float
+    """‖(C + damping I) x - b‖ / ‖b‖."""
+    iterations: int
+    damping: float
+    """What was added to the diagonal in the end: more than asked for where the matrix was indefinite."""
+    method: str
+
+
+class Outputs(nn.Module):
+    """The model and the task's way of calling it as one module, so that it can be called with other parameters."""
+
+    def __init__(self, task: Task, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self._task = (task,)  # in a tuple: the task's own model is not to become a part of this one
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Outputs for the batch."""
+        return self._task[0].outputs(self.model, batch)[0]
+
+
+def outputs_of(task: Task, model: nn.Module, batch: Batch) -> Callable[[Tensors], Tensor]:
+    """The outputs for a batch as a function of the trainable parameters."""
+    module = Outputs(task, model)
+
+    def call(parameters: Tensors) -> Tensor:
+        renamed = {f"model.{name}": value for name, value in parameters.items()}
+        with _plain_attention():
+            result: Tensor = functional_call(module, renamed, (batch,))
+        return result
+
+    return call
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Attention by matrix products: the fused kernels have no forward-mode derivatives."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def gradient(task: Task, model: nn.Module, ids: Sequence[int] | Tensor, *, batch_size: int = 256) -> dict[str, Tensor]:
+    """Σ ∇ℓ over the samples, by parameter; weight decay is not part of it."""
+    names = list(trainable(model))
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    total = [torch.zeros_like(parameter) for parameter in parameters]
+    for batch in task.batches(ids, batch_size):
+        loss = task.losses(model, batch).sum()
+        for sum_, part in zip(total, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
+            if part is not None:
+                sum_ += part
+    return dict(zip(names, total, strict=True))
+
+
+def curvature(
+    task: Task,
+    model: nn.Module,
+    block: Block,
+    ids: Sequence[int] | Tensor,
+    *,
+    kind: Kind = "ggn",
+    batch_size: int = 256,
+) -> Operator:
+    """Curvature of the mean loss over the samples, on the block."""
+    choice(kind, ("ggn", "hessian", "fisher"), "kind")
+    parameters = trainable(model)
+    multiply = {"ggn": _ggn_product, "hessian": _hessian_product, "fisher": _fisher_product}[kind]
+
+    def product(vector: Tensor) -> Tensor:
+        tangent = block.scatter(vector, parameters)
+        total = torch.zeros_like(vector)
+        for batch in task.batches(ids, batch_size):
+            total += block.gather(multiply(task, model, batch, parameters, tangent)).to(vector)
+        return total / len(ids)
+
+    return Operator(block.size(parameters), product)
+
+
+def _ggn_product(task: Task, model: nn.Module, batch: Batch, parameters: Tensors, tangent: Tensors) -> Tensors:
+    network, targets = outputs_of(task, model, batch), task.outputs(model, batch)[1]
+    outputs, along, *_ = jvp(network, (parameters,), (tangent,))
+
+    def loss(outputs: Tensor) -> Tensor:
+        return task.sample_losses(outputs, targets).sum()
+
+    bent = jvp(grad(loss), (outputs,), (along,))[1]
+    result: Tensors = vjp(network, parameters)[1](bent)[0]
+    return result
+
+
+def _hessian_product(task: Task, model: nn.Module, batch: Batch, parameters: Tensors, tangent: Tensors) -> Tensors:
+    network, targets = outputs_of(task, model, batch), task.outputs(model, batch)[1]
+
+    def loss(parameters: Tensors) -> Tensor:
+        return task.sample_losses(network(parameters), targets).sum()
+
+    result: Tensors = jvp(grad(loss), (parameters,), (tangent,))[1]
+    return result
+
+
+def _fisher_product(task: Task, model: nn.Module, batch: Batch, parameters: Tensors, tangent: Tensors) -> Tensors:
+    network, targets = outputs_of(task, model, batch), task.outputs(model, batch)[1]
+
+    def losses(parameters: Tensors) -> Tensor:
+        return task.sample_losses(network(parameters), targets)
+
+    along = jvp(losses, (parameters,), (tangent,))[1]
+    result: Tensors = vjp(losses, parameters)[1](along)[0]
+    return result
+
+
+def rank_one(block: Block, gradients: tuple[Tensors, Tensors], parameters: tuple[Tensors, Tensors]) -> Operator:
+    """The paper's finite difference, as its code has it: d dᵀ / ‖Δw‖₁ with d the difference of two gradients."""
+    difference = block.gather(gradients[0]) - block.gather(gradients[1])
+    step = (block.gather(parameters[0]) - block.gather(parameters[1])).abs().sum()
+    if step == 0:
+        raise InputError("the two epochs have the same parameters on this block, so no finite difference can be taken.")
+
+    def product(vector: Tensor) -> Tensor:
+        return difference * (difference @ vector) / step
+
+    return Operator(len(difference), product)
+
+
+def ggn_rows(
+    task: Task, model: nn.Module, block: Block, ids: Sequence[int] | Tensor, *, batch_size: int = 64
+) -> Tensor:
+    """Rows V with VᵀV = the Gauss-Newton matrix of the mean loss: one per sample and output (fewer if ∇²ℓ is smaller).
+
+    A row is Jᵀ u √(μ/n) for each eigenpair (μ, u) of a sample's ∇²ℓ.
+    """
+    parameters = trainable(model)
+    rows: list[Tensor] = []
+    for batch in task.batches(ids, batch_size):
+        network = outputs_of(task, model, batch)
+        outputs, targets = task.outputs(model, batch)
+        cotangents = _hessian_roots(task, outputs.detach(), targets)  # (samples, outputs, roots)
+        back = vjp(network, parameters)[1]
+        for sample in range(len(outputs)):
+            for root in cotangents[sample].T:
+                if root.any():
+                    cotangent = torch.zeros_like(outputs)
+                    cotangent[sample] = root
+                    rows.append(block.gather(back(cotangent)[0]))
+    result: Tensor = torch.stack(rows) / len(ids) ** 0.5
+    return result
+
+
+def _hessian_roots(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """S with S Sᵀ = ∇²ℓ for each sample."""
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return task.sample_losses(output[None], target[None])[0]
+
+    hessians = vmap(torch.func.hessian(loss))(outputs, targets)
+    values, vectors = torch.linalg.eigh(hessians)
+    values = torch.where(values > values[..., -1:] * 1e-7, values, 0.0)
+    result: Tensor = vectors * values.sqrt()[:, None, :]
+    return result
+
+
+def solve(
+    operator: Operator,
+    b: Tensor,
+    *,
+    damping: float,
+    method: Solver = "auto",
+    iterations: int = 8,
+    tolerance: float = 1e-6,
+    rows: Tensor | None = None,
+) -> Solution:
+    """Solve (C + damping I) x = b.
+
+    ``auto`` is ``cholesky`` for a small block and ``cg``, truncated after some iterations, for others;
+    ``sample-space`` needs ``rows`` with VᵀV = C and is quick where these are few. An indefinite matrix gets more on its
+    diagonal until it is positive definite.
+    """
+    choice(method, ("auto", "cg", "cholesky", "sample-space"), "method")
+    if not damping >= 0:
+        raise InputError(f"damping must be a non-negative number, not {damping!r}.")
+    if method == "auto":
+        method = "cholesky" if operator.size <= SMALL_BLOCK else "cg"
+    if method == "sample-space":
+        if rows is None:
+            raise InputError("method='sample-space' needs rows=, see ggn_rows.")
+        x, count = _solve_in_sample_space(rows, b, damping), 1
+    elif method == "cholesky":
+        x, damping = _solve_by_cholesky(operator, b, damping)
+        count = 1
+    else:
+        x, count, damping = _solve_by_cg(operator, b, damping, iterations, tolerance)
+    residual = operator.product(x) + damping * x - b
+    return Solution(x, float(residual.norm() / b.norm().clamp_min(1e-300)), count, damping, method)
+
+
+def _solve_in_sample_space(rows: Tensor, b: Tensor, damping: float) -> Tensor:
+    """Woodbury: (VᵀV + λI)⁻¹ b = (b - Vᵀ (λI + VVᵀ)⁻¹ V b) / λ."""
+    if damping == 0:
+        raise InputError("a solve in sample space needs damping > 0, that is weight decay.")
+    small = rows @ rows.T
+    small.diagonal().add_(damping)
+    result: Tensor = (b - rows.T @ torch.linalg.solve(small, rows @ b)) / damping
+    return result
+
+
+def _solve_by_cholesky(operator: Operator, b: Tensor, damping: float) -> tuple[Tensor, float]:
+    matrix = operator.dense(b)
+    matrix = (matrix + matrix.T) / 2
+    least = max(damping, 1e-6 * float(matrix.diagonal().abs().mean()))
+    while True:
+        factor, failed = torch.linalg.cholesky_ex(matrix + damping * torch.eye(len(b)).to(b))
+        if not failed:
+            return torch.cholesky_solve(b[:, None], factor)[:, 0], damping
+        damping = max(2 * damping, least)  # the usual diagonal modification of an indefinite Hessian
+
+
+def _solve_by_cg(
+    operator: Operator, b: Tensor, damping: float, iterations: int, tolerance: float
+) -> tuple[Tensor, int, float]:
+    """Conjugate gradients; where a direction of negative curvature turns up, begin again with more on the diagonal."""
+    while True:
+        x, rest = torch.zeros_like(b), b.clone()
+        direction, size = rest.clone(), rest @ rest
+        goal = tolerance**2 * size
+        for iteration in range(iterations):
+            if size <= goal:
+                return x, iteration, damping
+            bent = operator.product(direction) + damping * direction
+            along = direction @ bent
+            if along <= 0:
+                damping = max(2 * damping, float(-2 * along / (direction @ direction)), 1e-8)
+                break
+            x = x + (size / along) * direction
+            rest = rest - (size / along) * bent
+            size, previous = rest @ rest, size
+            direction = rest + (size / previous) * direction
+        else:
+            return x, iterations, damping
+
+
+def losses_on(
+    task: Task, model: nn.Module, ids: Sequence[int] | Tensor, *, batch_size: int = 256, dataset: Any = None
+) -> Tensor:
+    """The samples' losses, in their order."""
+    with torch.no_grad():
+        result: Tensor = torch.cat([task.losses(model, batch) for batch in task.batches(ids, batch_size, dataset)])
+    return result

@@ -1,0 +1,382 @@
+"""Unlearner: ties it together. Sample -> slices -> curvature -> step -> new model, with a certificate."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from excise.activations import Observation, Perturbation, observe
+from excise.choosing import WAYS, Choice, Way, choose_at_random, choose_jointly, choose_largest, choose_per_layer
+from excise.curvature import Kind, Solver, curvature, gradient, losses_on, solve
+from excise.drift import Drift, drift
+from excise.errors import InputError, warn
+from excise.inputs import choice, whole
+from excise.privacy import Certificate, certify
+from excise.slices import Block, Slices, everything, find_slices, trainable
+from excise.task import Task, evaluating, positions
+
+Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
+
+
+class NotConvergedWarning(UserWarning):
+    """The model is not near a minimum of its objective, so a Newton step says little about retraining."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A model without some samples, and how it came about."""
+
+    model: nn.Module
+    ids: tuple[int, ...]
+    slices: tuple[str, ...]
+    """Names of the slices that were updated."""
+    scores: dict[str, float]
+    """Why: for each slice that L-FOCI picked, the sum of its T over the samples."""
+    seconds: float
+    step_share: float
+    """How much of the step was taken: less than 1 where the guard or the line search shortened it."""
+    parameters_changed: int
+    forget_loss: tuple[float, float]
+    """Mean loss of the forgotten samples before and after."""
+    retain_loss: tuple[float, float]
+    """Mean loss of a sample of those retained, before and after."""
+    _certify: Callable[[], Certificate] = field(repr=False)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """What is guaranteed; computed on first use, with one pass over the retained samples."""
+        return self._certify()
+
+    def summary(self) -> str:
+        """What happened, in a few lines."""
+        lines = [
+            f"forgot {len(self.ids)} sample{'s' if len(self.ids) != 1 else ''} in {self.seconds:.2f} s",
+            f"changed {self.parameters_changed:,} parameters in {len(self.slices)} slices",
+            f"loss of the forgotten: {self.forget_loss[0]:.4f} before, {self.forget_loss[1]:.4f} after",
+            f"loss of a retained sample: {self.retain_loss[0]:.4f} before, {self.retain_loss[1]:.4f} after",
+        ]
+        if self.step_share < 1:
+            lines.append(f"the step was shortened to {self.step_share:.0%} to protect the retained samples")
+        return "\n".join(lines)
+
+
+class Unlearner:
+    """Makes a trained model forget samples, as if it had never seen them.
+
+    Args:
+        task: The model, its loss and its data.
+        steps: How many block steps to take; more than one repeats on the objective without the samples, with the slices
+            chosen anew and a line search.
+        selection: How to choose the slices: ``"per-layer"`` (L-FOCI for each sample and layer, the most-voted share),
+            ``"joint"`` (the paper's), ``"cheap"``, ``"one"``, ``"random"``, ``"largest-change"``, ``"all"``, or a
+            function of the observations and the slices that gives slice numbers.
+        share: The most slices of a layer to update, as a share.
+        copies: Perturbed copies of each sample.
+        watched: How many of the samples to perturb and watch, at the most.
+        perturbation: How to perturb a sample; None for Gaussian noise on real-valued inputs.
+        curvature: ``"ggn"``, ``"hessian"`` or ``"fisher"``.
+        curvature_samples: How many retained samples to take it from.
+        solver: ``"auto"``, ``"cg"``, ``"cholesky"``.
+        iterations: Iterations of conjugate gradients.
+        step_size: Multiple of the Newton step.
+        refine: ``"drift"`` or a ``Drift`` adds a pass over the retained samples (see ``drift``), which forgets better
+            where it is affordable; None for the step alone.
+        guard: The most that the mean loss of retained samples may rise, as a factor; None for no guard.
+        seed: For everything random.
+        n_jobs: Threads of L-FOCI; None for all cores.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        steps: int = 1,
+        selection: Way | Selector = "per-layer",
+        share: float = 0.3,
+        copies: int = 128,
+        watched: int = 16,
+        perturbation: Perturbation | None = None,
+        curvature: Kind = "ggn",
+        curvature_samples: int = 1000,
+        solver: Solver = "auto",
+        iterations: int = 8,
+        step_size: float = 1.5,
+        refine: Literal["drift"] | Drift | None = None,
+        guard: float | None = 1.5,
+        seed: int = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        if not callable(selection):
+            choice(selection, WAYS, "selection")
+        choice(curvature, ("ggn", "hessian", "fisher"), "curvature")
+        choice(solver, ("auto", "cg", "cholesky"), "solver")
+        counts = {"steps": steps, "copies": copies, "watched": watched, "curvature_samples": curvature_samples}
+        for name, count in counts.items():
+            whole(count, name)
+        if isinstance(refine, str):
+            choice(refine, ("drift",), "refine")
+            refine = Drift()
+        if not 0 < share <= 1:
+            raise InputError(f"share must be above 0 and at most 1, not {share!r}.")
+        self.task = task
+        self.slices = find_slices(task.model)
+        self._model = task.model
+        self._length = len(task.train_set)
+        self._forgotten: set[int] = set()
+        self._steps, self._selection, self._share = steps, selection, share
+        self._copies, self._watched, self._perturbation = copies, watched, perturbation
+        self._kind, self._curvature_samples = curvature, curvature_samples
+        self._solver, self._iterations = solver, iterations
+        self._refine = refine
+        self._step_size, self._guard, self._seed, self._n_jobs = step_size, guard, seed, n_jobs
+        self._check_model()
+
+    @property
+    def model(self) -> nn.Module:
+        """The model as it is after all requests so far."""
+        return self._model
+
+    @property
+    def forgotten(self) -> tuple[int, ...]:
+        """All ids forgotten so far."""
+        return tuple(sorted(self._forgotten))
+
+    def residual(self, also: Iterable[int] = ()) -> Tensor:
+        """Ids of the training samples that are left."""
+        keep = torch.ones(self._length, dtype=torch.bool)
+        keep[list(self._forgotten | set(also))] = False
+        return keep.nonzero().flatten()
+
+    def forget(self, ids: Sequence[int]) -> Forgotten:
+        """A model that has forgotten the samples, in addition to those of earlier requests."""
+        asked = self._checked(ids)
+        begin = time.perf_counter()
+        residual = self.residual(also=asked)
+        generator = torch.Generator().manual_seed(self._seed)
+        probe = residual[torch.randperm(len(residual), generator=generator)[: self._curvature_samples]]
+        with evaluating(self._model):
+            model = copy.deepcopy(self._model)
+            before = self._mean_losses(model, asked, probe)
+            chosen: set[int] = set()
+            scores: dict[int, float] = {}
+            share = 1.0
+            for step in range(self._steps):
+                if step == 0:
+                    picked = self._choose(model, asked, probe, generator)
+                else:
+                    picked = self._choose_by_gradient(model, residual, len(picked.numbers))
+                block = self._block(model, picked)
+                if self._refine is not None:
+                    share = self._drift_guarded(model, block, asked, residual, probe, before[1])
+                elif self._steps == 1:
+                    share = self._one_step(model, block, asked, probe, len(residual), before[1])
+                else:
+                    share = min(share, self._descend(model, block, residual, probe))
+                chosen |= set(picked.numbers)
+                scores |= picked.scores
+            after = self._mean_losses(model, asked, probe)
+        seconds = time.perf_counter() - begin
+        self._forgotten |= set(asked)
+        self._model = model
+        return Forgotten(
+            model=model,
+            ids=tuple(asked),
+            slices=tuple(self.slices.name(number) for number in sorted(chosen)),
+            scores={self.slices.name(number): score for number, score in scores.items()},
+            seconds=seconds,
+            step_share=share,
+            parameters_changed=block.size(trainable(model)),
+            forget_loss=(before[0], after[0]),
+            retain_loss=(before[1], after[1]),
+            _certify=lambda: self._certificate(model, residual),
+        )
+
+    def stability(self, ids: Sequence[int], seeds: Iterable[int]) -> dict[str, float]:
+        """For each slice that is ever chosen, the share of the seeds for which it is; the model is not changed."""
+        asked = self._checked(ids)
+        counts: Counter[int] = Counter()
+        runs = list(seeds)
+        residual = self.residual(also=asked)
+        with evaluating(self._model):
+            for seed in runs:
+                generator = torch.Generator().manual_seed(seed)
+                probe = residual[torch.randperm(len(residual), generator=generator)[: self._curvature_samples]]
+                counts.update(self._choose(self._model, asked, probe, generator).numbers)
+        return {self.slices.name(number): count / len(runs) for number, count in sorted(counts.items())}
+
+    def _choose(self, model: nn.Module, ids: list[int], probe: Tensor, generator: torch.Generator) -> Choice:
+        if self._selection == "all":
+            return Choice(tuple(range(len(self.slices))))
+        if self._selection == "one":
+            return Choice((int(np.random.default_rng(self._seed).integers(len(self.slices))),))
+        if self._selection == "largest-change":
+            return choose_largest(self._change_of_slices(model, ids, probe), share=self._share)
+        observations = [self._observe(model, sample, generator) for sample in ids[: self._watched]]
+        if callable(self._selection):
+            return Choice(tuple(sorted(set(self._selection(observations, self.slices)))))
+        if self._selection in ("joint", "cheap"):
+            method: Literal["full", "cheap"] = "cheap" if self._selection == "cheap" else "full"
+            return choose_jointly(observations, self.slices, seed=self._seed, method=method, n_jobs=self._n_jobs)
+        picked = choose_per_layer(observations, self.slices, share=self._share, seed=self._seed, n_jobs=self._n_jobs)
+        return choose_at_random(picked, self.slices, seed=self._seed) if self._selection == "random" else picked
+
+    def _choose_by_gradient(self, model: nn.Module, residual: Tensor, count: int) -> Choice:
+        """The slices that the objective is steepest in: every slice's turn comes, so that steps converge."""
+        sizes = self._slice_norms(self._objective_gradient(model, residual))
+        return choose_largest(sizes, share=min(1.0, count / len(self.slices)))
+
+    def _observe(self, model: nn.Module, sample: int, generator: torch.Generator) -> Observation:
+        return observe(
+            self.task,
+            model,
+            self.slices,
+            sample,
+            copies=self._copies,
+            perturbation=self._perturbation,
+            generator=generator,
+        )
+
+    def _block(self, model: nn.Module, picked: Choice) -> Block:
+        return everything(model) if self._selection == "all" else self.slices.block(picked.numbers)
+
+    def _newton(self, model: nn.Module, block: Block, slope: Tensor, probe: Tensor) -> Tensor:
+        """(C + λI)⁻¹ slope on the block."""
+        operator = curvature(self.task, model, block, probe, kind=self._kind)
+        found = solve(
+            operator,
+            slope,
+            damping=self.task.weight_decay,
+            method=self._solver,
+            iterations=self._iterations,
+        )
+        return found.x
+
+    def _one_step(
+        self, model: nn.Module, block: Block, ids: list[int], probe: Tensor, left: int, retain_loss: float
+    ) -> float:
+        """The influence step w_P += (C_P + λI)⁻¹ Σ ∇ℓ / n, without a pass over the retained samples."""
+        slope = block.gather(gradient(self.task, model, ids)) / left
+        direction = self._step_size * self._newton(model, block, slope, probe)
+        return self._apply_guarded(model, block, direction, probe, retain_loss)
+
+    def _drift_guarded(
+        self, model: nn.Module, block: Block, ids: list[int], residual: Tensor, probe: Tensor, retain_loss: float
+    ) -> float:
+        """Drift, and go back part of the way where the retained samples' loss has risen too much."""
+        how = cast(Drift, self._refine)
+        drifted = copy.deepcopy(model)
+        drift(self.task, drifted, ids, residual, how, block=block, seed=self._seed)
+        all_of_it = everything(model)
+        direction = all_of_it.gather(trainable(drifted)) - all_of_it.gather(trainable(model))
+        return self._apply_guarded(model, all_of_it, direction, probe, retain_loss)
+
+    def _apply_guarded(self, model: nn.Module, block: Block, direction: Tensor, probe: Tensor, loss: float) -> float:
+        """Take the step, halved until the retained samples' loss rises no more than the guard allows."""
+        start = copy.deepcopy(trainable(model))
+        share = 1.0
+        while True:
+            _set(model, start, block.scatter(share * direction, start))
+            risen = float(losses_on(self.task, model, probe).mean())
+            # below 0.01 a loss may double without meaning anything
+            if self._guard is None or risen <= max(self._guard * loss, loss + 0.01) or share < 1e-3:
+                return share
+            share /= 2
+
+    def _descend(self, model: nn.Module, block: Block, residual: Tensor, probe: Tensor) -> float:
+        """A block Newton step on the objective without the samples, backtracking until it falls: it can't diverge."""
+        start = copy.deepcopy(trainable(model))
+        slopes = self._objective_gradient(model, residual)
+        slope = block.gather(slopes)
+        direction = -self._newton(model, block, slope, probe)
+        value = self._objective(model, residual)
+        expected = float(slope @ direction)
+        share = 1.0
+        while share > 1e-6:
+            _set(model, start, block.scatter(share * direction, start))
+            if self._objective(model, residual) <= value + 1e-4 * share * expected:
+                return share
+            share /= 2
+        _set(model, start, {})
+        return 0.0
+
+    def _objective(self, model: nn.Module, ids: Tensor) -> float:
+        norm = sum(float((p.double() ** 2).sum()) for p in trainable(model).values())
+        losses = losses_on(self.task, model, ids)
+        return float(losses.double().mean()) + self.task.weight_decay / 2 * norm
+
+    def _objective_gradient(self, model: nn.Module, ids: Tensor) -> dict[str, Tensor]:
+        data = gradient(self.task, model, ids)
+        return {
+            name: data[name] / len(ids) + self.task.weight_decay * parameter
+            for name, parameter in trainable(model).items()
+        }
+
+    def _change_of_slices(self, model: nn.Module, ids: list[int], probe: Tensor) -> Any:
+        """Size of each slice's part of the full update."""
+        block = everything(model)
+        slope = block.gather(gradient(self.task, model, ids))
+        return self._slice_norms(block.scatter(self._newton(model, block, slope, probe), trainable(model)))
+
+    def _slice_norms(self, tensors: dict[str, Tensor]) -> Any:
+        sizes = []
+        for layer in self.slices.layers:
+            units = torch.arange(layer.units)
+            squares = sum((rows.take(tensors[rows.parameter], units) ** 2).sum(1) for rows in layer.parts)
+            sizes.append(torch.as_tensor(squares).sqrt())
+        return torch.cat(sizes).double().cpu().numpy()
+
+    def _certificate(self, model: nn.Module, residual: Tensor) -> Certificate:
+        with evaluating(model):
+            slopes = self._objective_gradient(model, residual)
+        norm = float(torch.cat([slope.flatten() for slope in slopes.values()]).norm())
+        return certify(norm, self.task.weight_decay, convex=self.task.is_convex)
+
+    def _mean_losses(self, model: nn.Module, ids: list[int], probe: Tensor) -> tuple[float, float]:
+        return float(losses_on(self.task, model, ids).mean()), float(losses_on(self.task, model, probe).mean())
+
+    def _check_model(self) -> None:
+        """A model whose loss is not finite, or that is far from a minimum, is found before the first request."""
+        ids = torch.arange(self._length)[: self._curvature_samples]
+        with evaluating(self._model):
+            loss = losses_on(self.task, self._model, ids).mean()
+            if not torch.isfinite(loss):
+                raise InputError(f"the model's loss on its training set is {float(loss)}; check model, loss and data.")
+            slopes = self._objective_gradient(self._model, ids)
+        steepness = float(torch.cat([slope.flatten() for slope in slopes.values()]).norm())
+        weights = float(torch.cat([p.flatten() for p in trainable(self._model).values()]).norm())
+        if steepness * weights > 0.5 * max(float(loss), 1e-3) and steepness > 0.1:
+            warn(
+                f"the gradient of the objective is {steepness:.3g}, so the model is not near a minimum (was it trained "
+                f"to the end, with weight_decay={self.task.weight_decay}?); forgetting will be less exact.",
+                NotConvergedWarning,
+            )
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        if len(self.task.train_set) != self._length:
+            raise InputError(
+                f"train_set had {self._length} samples and now has {len(self.task.train_set)}; ids are positions in "
+                "it, so it must stay as it is: make a new Unlearner for another one."
+            )
+        numbers: list[int] = positions(ids, self._length).tolist()
+        for i in numbers:
+            if i in self._forgotten:
+                raise InputError(f"ids has {i}, which is forgotten already.")
+        if len(numbers) + len(self._forgotten) >= self._length:
+            raise InputError("ids would leave no sample of train_set; a model of nothing must be trained anew.")
+        return numbers
+
+
+def _set(model: nn.Module, start: dict[str, Tensor], change: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in start:
+                parameter.copy_(start[name] + change[name] if name in change else start[name])

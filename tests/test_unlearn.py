@@ -1,0 +1,324 @@
+"""The unlearner against exact retraining, and everything it must refuse."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from excise import Drift, InputError, Task, Unlearner, exact_fit, fit
+from excise.activations import GaussianNoise, ScaledNoise, TokenReplacement, observe
+from excise.slices import find_slices
+from excise.unlearn import NotConvergedWarning
+
+DECAY = 0.01
+
+
+def flat(model):
+    return torch.cat([p.detach().flatten().double() for p in model.parameters()])
+
+
+@pytest.fixture(scope="module")
+def digits():
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))[:500]
+    return TensorDataset(torch.tensor(images[order] / 16, dtype=torch.float32), torch.tensor(labels[order]))
+
+
+@pytest.fixture(scope="module")
+def logistic(digits):
+    torch.manual_seed(0)
+    loss = nn.CrossEntropyLoss(reduction="none")
+    start = Task(nn.Linear(64, 10), loss, digits, weight_decay=DECAY)
+    return Task(exact_fit(start).model, loss, digits, weight_decay=DECAY)
+
+
+@pytest.fixture(scope="module")
+def retrained(logistic):
+    """Samples that matter to the model (of large loss), and the weights it would have without each."""
+    hard = torch.argsort(-logistic.losses(logistic.model, logistic.batch(range(500))))[:5].tolist()
+    return {z: flat(exact_fit(logistic, ids=[i for i in range(500) if i != z]).model) for z in hard}
+
+
+def share_left(logistic, retrained, **options):
+    """Distance to the retrained weights as a share of that before, and whether the certificate holds, for each."""
+    options = {"copies": 256, "step_size": 1.0, "iterations": 50, **options}
+    shares = []
+    for z, truth in retrained.items():
+        done = Unlearner(logistic, **options).forget([z])
+        left = (flat(done.model) - truth).norm()
+        assert done.certificate.kind == "convex"
+        assert done.certificate.bound >= left
+        shares.append(float(left / (flat(logistic.model) - truth).norm()))
+    return float(np.median(shares))
+
+
+def test_one_full_newton_step_nearly_retrains(logistic, retrained):
+    assert share_left(logistic, retrained, selection="all") < 0.15
+
+
+def test_the_block_that_lfoci_chooses_goes_most_of_the_way_and_a_random_one_does_not(logistic, retrained):
+    chosen = share_left(logistic, retrained, share=0.4)
+    at_random = share_left(logistic, retrained, share=0.4, selection="random")
+    assert chosen < 0.6
+    assert chosen < at_random
+
+
+def test_repeated_steps_converge_to_the_retrained_model(logistic, retrained):
+    assert share_left(logistic, retrained, steps=8, share=0.4) < 0.1
+
+
+@pytest.mark.parametrize("selection", ["joint", "cheap", "one", "largest-change", lambda *_: [0, 3]])
+def test_every_selection_updates_its_slices_and_nothing_else(logistic, selection):
+    done = Unlearner(logistic, selection=selection, copies=64).forget([4, 9])
+    changed = (done.model.weight != logistic.model.weight).any(1)
+    assert {f"(model)[{unit}]" for unit in changed.nonzero().flatten().tolist()} == set(done.slices)
+    if callable(selection):
+        assert done.slices == ("(model)[0]", "(model)[3]")
+
+
+def test_the_model_given_is_never_changed(logistic):
+    before = copy.deepcopy(logistic.model.state_dict())
+    done = Unlearner(logistic, copies=64).forget([1, 2, 3])
+    assert all(torch.equal(before[key], value) for key, value in logistic.model.state_dict().items())
+    assert type(done.model) is type(logistic.model)
+    assert list(done.model.state_dict()) == list(before)
+    assert not torch.equal(done.model.weight, logistic.model.weight)
+
+
+def test_forgotten_samples_are_remembered(logistic):
+    unlearner = Unlearner(logistic, copies=64)
+    first = unlearner.forget([17])
+    second = unlearner.forget([42, 3])
+    assert unlearner.forgotten == (3, 17, 42)
+    assert unlearner.model is second.model
+    assert not torch.equal(first.model.weight, second.model.weight)
+    assert set(unlearner.residual().tolist()) == set(range(500)) - {3, 17, 42}
+
+
+def test_same_seed_same_model(logistic):
+    models = [Unlearner(logistic, copies=64, seed=5, n_jobs=jobs).forget([8]).model for jobs in (1, 2)]
+    assert torch.equal(models[0].weight, models[1].weight)
+
+
+def test_what_is_reported(logistic):
+    done = Unlearner(logistic, copies=64).forget([17])
+    assert done.forget_loss[1] > done.forget_loss[0]
+    assert set(done.slices) <= set(done.scores)
+    assert "forgot 1 sample in" in done.summary()
+    assert done.seconds > 0
+
+
+def test_stability_over_seeds(logistic):
+    shares = Unlearner(logistic, copies=128, share=0.3).stability([17], seeds=range(4))
+    assert all(0 < share <= 1 for share in shares.values())
+    assert max(shares.values()) >= 0.75
+
+
+def small_cnn():
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 10)
+    )
+
+
+@pytest.fixture(scope="module")
+def trained_cnn(digits):
+    torch.manual_seed(0)
+    task = Task(small_cnn(), nn.CrossEntropyLoss(reduction="none"), digits, weight_decay=1e-3)
+    fitted = fit(task, epochs=20)
+    return Task(fitted.model, task.loss, digits, weight_decay=1e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"refine": "drift"}, {"refine": Drift(everywhere=False)}, {"steps": 2}])
+def test_a_network_with_batch_normalisation_forgets_and_keeps_the_rest(trained_cnn, options):
+    trained_cnn.model.train()
+    buffers = {name: b.clone() for name, b in trained_cnn.model.named_buffers()}
+    ids = list(range(20))
+    done = Unlearner(trained_cnn, copies=64, watched=4, **options).forget(ids)
+    assert trained_cnn.model.training
+    assert all(torch.equal(b, buffers[name]) for name, b in trained_cnn.model.named_buffers())
+    assert all(torch.equal(b, buffers[name]) for name, b in done.model.named_buffers())
+    if "steps" not in options:
+        assert done.forget_loss[1] > done.forget_loss[0]
+    assert done.retain_loss[1] <= max(1.5 * done.retain_loss[0], done.retain_loss[0] + 0.01)
+    assert done.certificate.kind == "heuristic"
+    assert done.certificate.bound is None
+
+
+def test_drift_of_a_block_leaves_the_rest_alone(trained_cnn):
+    done = Unlearner(trained_cnn, copies=64, watched=2, share=0.2, refine=Drift(everywhere=False)).forget([3, 4])
+    change = (done.model[1].weight != trained_cnn.model[1].weight).flatten(1).any(1)
+    assert {f"1[{unit}]" for unit in change.nonzero().flatten().tolist()} == {s for s in done.slices if s[0] == "1"}
+    assert torch.equal(done.model[2].weight, trained_cnn.model[2].weight)
+
+
+def test_the_guard_shortens_a_step_that_would_hurt(trained_cnn):
+    wild = Unlearner(trained_cnn, copies=64, watched=2, step_size=1e4, guard=1.5).forget([0, 1])
+    assert wild.step_share < 1
+    assert wild.retain_loss[1] <= max(1.5 * wild.retain_loss[0], wild.retain_loss[0] + 0.01)
+    assert "shortened" in wild.summary()
+
+
+class TinyTransformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8, padding_idx=0)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, input_ids):
+        return self.head(self.layer(self.embedding(input_ids))[:, 0])
+
+
+class Texts(torch.utils.data.Dataset):
+    def __init__(self):
+        generator = torch.Generator().manual_seed(0)
+        self.ids = torch.randint(2, 20, (60, 6), generator=generator)
+        self.ids[:, 0], self.ids[:, -1] = 1, 0
+        self.labels = (self.ids > 10).sum(1).gt(2).long()
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, i):
+        return {"input_ids": self.ids[i], "labels": self.labels[i]}
+
+
+def test_a_transformer_forgets_a_text():
+    torch.manual_seed(0)
+    loss = nn.CrossEntropyLoss(reduction="none")
+    start = Task(TinyTransformer(), loss, Texts(), weight_decay=1e-3)
+    task = Task(fit(start, epochs=15).model, loss, Texts(), weight_decay=1e-3)
+    replace = TokenReplacement(vocabulary=(0, 20), keep=(0, 1), rate=0.4)
+    done = Unlearner(task, copies=64, perturbation=replace).forget([7])
+    assert done.forget_loss[1] > done.forget_loss[0]
+    rows = {int(name.split("[")[1][:-1]) for name in done.slices if name.startswith("embedding")}
+    assert rows <= set(Texts().ids[7].tolist())
+    assert any(name.startswith("layer.self_attn.") for name in done.slices)
+
+
+def test_perturbations():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.ones(1, 4)
+    noisy = GaussianNoise(0.5)(x, 4000, generator)
+    assert noisy.shape == (4000, 4)
+    torch.testing.assert_close(noisy.std(0), torch.full((4,), 0.5), rtol=0.1, atol=0)
+    scaled = ScaledNoise(torch.tensor([1.0, 2.0, 3.0, 0.0]), 0.1)(x, 4000, generator)
+    torch.testing.assert_close(scaled.std(0), torch.tensor([0.1, 0.2, 0.3, 0.0]), rtol=0.1, atol=1e-6)
+    ids = torch.tensor([[1, 5, 6, 7, 0, 0]])
+    changed = TokenReplacement(vocabulary=(0, 20), keep=(0, 1), rate=0.5)(ids, 2000, generator)
+    assert (changed[:, [0, 4, 5]] == ids[0, [0, 4, 5]]).all()
+    assert set(changed[:, 1:4].unique().tolist()) == set(range(2, 20))
+    assert 0.4 < (changed[:, 1] != 5).float().mean() < 0.55
+
+
+def test_observing_in_small_batches_gives_the_same(logistic):
+    slices = find_slices(logistic.model)
+    seen = [
+        observe(
+            logistic,
+            logistic.model,
+            slices,
+            3,
+            copies=100,
+            perturbation=None,
+            generator=torch.Generator().manual_seed(1),
+            batch_size=size,
+        )
+        for size in (32, 128)
+    ]
+    np.testing.assert_allclose(seen[0].losses, seen[1].losses, rtol=1e-5)
+    np.testing.assert_allclose(seen[0].layers[0].values, seen[1].layers[0].values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([], "ids must be one list of at least one position"),
+        ([500], "ids must be from 0 to 499"),
+        ([-1], r"ids must be from 0 to 499 \(positions in train_set\), not -1"),
+        ([3, 4, 3], "ids has 3 more than once"),
+        ([7], "ids has 7, which is forgotten already"),
+        ([1.5], "ids must be whole numbers, not torch.float32"),
+        (["a"], "ids must be whole numbers, positions in train_set"),
+        (range(8, 500), None),
+        ([i for i in range(500) if i != 7], "would leave no sample"),
+    ],
+)
+def test_bad_ids_leave_everything_as_it_was(logistic, ids, message):
+    unlearner = Unlearner(logistic, copies=32, curvature_samples=50)
+    model = unlearner.forget([7]).model
+    if message is None:
+        assert len(unlearner.forget(ids).ids) == 492
+        return
+    with pytest.raises(InputError, match=message):
+        unlearner.forget(ids)
+    assert unlearner.model is model
+    assert unlearner.forgotten == (7,)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"selection": "per-leyer"}, "Did you mean 'per-layer'"),
+        ({"refine": "drft"}, "Did you mean 'drift'"),
+        ({"steps": 0}, "steps must be a whole number, 1 or more, not 0"),
+        ({"copies": 1.5}, "copies must be a whole number"),
+        ({"share": 0}, "share must be above 0"),
+        ({"curvature": "hesian"}, "Did you mean 'hessian'"),
+        ({"solver": "chol"}, "Did you mean 'cholesky'"),
+    ],
+)
+def test_bad_options_are_named_up_front(logistic, options, message):
+    with pytest.raises(InputError, match=message):
+        Unlearner(logistic, **options)
+
+
+def test_a_dataset_that_changed_is_noticed(digits):
+    class Growing(torch.utils.data.Dataset):
+        size = 100
+
+        def __len__(self):
+            return self.size
+
+        def __getitem__(self, i):
+            return digits[i]
+
+    data = Growing()
+    model = nn.Linear(64, 10)
+    nn.init.zeros_(model.weight)
+    unlearner = Unlearner(Task(model, nn.CrossEntropyLoss(reduction="none"), data, convex=False), copies=16)
+    data.size = 99
+    with pytest.raises(InputError, match="had 100 samples and now has 99"):
+        unlearner.forget([1])
+
+
+def test_models_that_are_not_trained_are_noticed(digits):
+    loss = nn.CrossEntropyLoss(reduction="none")
+    broken = nn.Linear(64, 10)
+    nn.init.constant_(broken.weight, float("nan"))
+    with pytest.raises(InputError, match="loss on its training set is nan"):
+        Unlearner(Task(broken, loss, digits))
+    torch.manual_seed(0)
+    far = nn.Linear(64, 10)
+    nn.init.normal_(far.weight)
+    with pytest.warns(NotConvergedWarning, match="not near a minimum"):
+        Unlearner(Task(far, loss, digits))
+
+
+def test_gaussian_noise_on_integers_is_refused():
+    task = Task(TinyTransformer(), nn.CrossEntropyLoss(reduction="none"), Texts(), weight_decay=1e-3)
+    with pytest.raises(InputError, match="pass perturbation="):
+        Unlearner(task, copies=8).forget([0])
+    with pytest.raises(InputError, match="GaussianNoise needs real-valued inputs"):
+        Unlearner(task, copies=8, perturbation=GaussianNoise()).forget([0])
+
+
+def test_without_weight_decay_there_is_no_certificate(logistic):
+    task = Task(logistic.model, logistic.loss, logistic.train_set, weight_decay=0.0)
+    done = Unlearner(task, copies=32).forget([3])
+    assert done.certificate.bound is None
+    assert "weight decay is 0" in done.certificate.reason
