@@ -1,0 +1,1 @@
+"""Experiments: each writes what it measured, with the command that did."""
