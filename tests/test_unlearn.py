@@ -143,7 +143,7 @@ def test_a_network_with_batch_normalisation_forgets_and_keeps_the_rest(trained_c
     assert all(torch.equal(b, buffers[name]) for name, b in done.model.named_buffers())
     if "steps" not in options:
         assert done.forget_loss[1] > done.forget_loss[0]
-    assert done.retain_loss[1] <= max(1.5 * done.retain_loss[0], done.retain_loss[0] + 0.01)
+    assert done.retain_loss[1] <= max(1.5 * done.retain_loss[0], done.retain_loss[0] + 0.05)
     assert done.certificate.kind == "heuristic"
     assert done.certificate.bound is None
 
@@ -158,7 +158,7 @@ def test_drift_of_a_block_leaves_the_rest_alone(trained_cnn):
 def test_the_guard_shortens_a_step_that_would_hurt(trained_cnn):
     wild = Unlearner(trained_cnn, copies=64, watched=2, step_size=1e4, guard=1.5).forget([0, 1])
     assert wild.step_share < 1
-    assert wild.retain_loss[1] <= max(1.5 * wild.retain_loss[0], wild.retain_loss[0] + 0.01)
+    assert wild.retain_loss[1] <= max(1.5 * wild.retain_loss[0], wild.retain_loss[0] + 0.05)
     assert "shortened" in wild.summary()
 
 

@@ -24,6 +24,7 @@ from excise.privacy import Certificate, certify
 from excise.slices import Block, Slices, everything, find_slices, trainable
 from excise.task import Task, evaluating, positions
 
+NEGLIGIBLE_RISE = 0.05  # a mean loss near 0 may rise by this without costing more than a point of accuracy
 Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
 
 
@@ -90,7 +91,8 @@ class Unlearner:
         step_size: Multiple of the Newton step.
         refine: ``"drift"`` or a ``Drift`` adds a pass over the retained samples (see ``drift``), which forgets better
             where it is affordable; None for the step alone.
-        guard: The most that the mean loss of retained samples may rise, as a factor; None for no guard.
+        guard: The most that the mean loss of retained samples may rise, as a factor (a rise by 0.05 always may); None
+            for no guard.
         seed: For everything random.
         n_jobs: Threads of L-FOCI; None for all cores.
     """
@@ -286,8 +288,7 @@ class Unlearner:
         while True:
             _set(model, start, block.scatter(share * direction, start))
             risen = float(losses_on(self.task, model, probe).mean())
-            # below 0.01 a loss may double without meaning anything
-            if self._guard is None or risen <= max(self._guard * loss, loss + 0.01) or share < 1e-3:
+            if self._guard is None or risen <= max(self._guard * loss, loss + NEGLIGIBLE_RISE) or share < 1e-3:
                 return share
             share /= 2
 
