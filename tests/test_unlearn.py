@@ -9,8 +9,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import Drift, InputError, Task, Unlearner, exact_fit, fit
+from excise import BudgetAccountant, Drift, InputError, RetrainRequired, Task, Unlearner, exact_fit, fit
 from excise.activations import GaussianNoise, ScaledNoise, TokenReplacement, observe
+from excise.privacy import analytic_sigma
 from excise.slices import find_slices
 from excise.unlearn import NotConvergedWarning
 
@@ -322,3 +323,66 @@ def test_without_weight_decay_there_is_no_certificate(logistic):
     done = Unlearner(task, copies=32).forget([3])
     assert done.certificate.bound is None
     assert "weight decay is 0" in done.certificate.reason
+
+
+NOISE = {"lipschitz": 0.05, "hessian_lipschitz": 0.05, "copies": 32}
+
+
+def test_noise_has_the_size_that_the_bound_asks_for(logistic):
+    plain = Unlearner(logistic, **NOISE).forget([3])
+    blurred = Unlearner(logistic, noise_seed=1, **NOISE).forget([3], epsilon=1.0, delta=1e-3)
+    added = flat(blurred.model) - flat(plain.model)
+    distance = 2 * 0.05 * 0.05**2 / (DECAY**3 * 500**2)
+    sigma = analytic_sigma(distance, 1.0, 1e-3)
+    assert float(added.std()) == pytest.approx(sigma, rel=0.1)
+    assert blurred.certificate.sigma == pytest.approx(sigma)
+    assert blurred.certificate.delta == 1e-3
+    assert blurred.certificate.bound == pytest.approx(plain.certificate.bound)
+    again = Unlearner(logistic, **NOISE).forget([3], epsilon=1.0, delta=1e-3)
+    assert not torch.equal(again.model.weight, blurred.model.weight)  # a fresh secret seed
+
+
+def test_a_budget_ends_in_retraining_and_nothing_is_half_done(logistic):
+    unlearner = Unlearner(logistic, budget=BudgetAccountant(2.0, 1e-2), **NOISE)
+    unlearner.forget([1], epsilon=1.0, delta=1e-3)
+    model = unlearner.forget([2], epsilon=1.0, delta=1e-3).model
+    with pytest.raises(RetrainRequired):
+        unlearner.forget([3], epsilon=1.0, delta=1e-3)
+    assert unlearner.forgotten == (1, 2)
+    assert unlearner.model is model
+    assert len(unlearner.budget.history) == 2
+
+
+def test_later_requests_go_on_from_the_weights_before_the_noise(logistic):
+    plain, noisy = Unlearner(logistic, **NOISE), Unlearner(logistic, **NOISE)
+    plain.forget([1])
+    noisy.forget([1], epsilon=1.0, delta=1e-3)
+    assert torch.equal(plain.forget([2]).model.weight, noisy.forget([2]).model.weight)
+
+
+def test_more_noise_for_more_samples_removed_so_far(logistic):
+    unlearner = Unlearner(logistic, **NOISE)
+    first, second = (unlearner.forget([i], epsilon=1.0, delta=1e-3).certificate.sigma for i in (1, 2))
+    assert second == pytest.approx(4 * first)
+
+
+@pytest.mark.parametrize(
+    ("options", "request_", "message"),
+    [
+        (NOISE, {"epsilon": 1.0}, "epsilon and delta must be given together"),
+        ({"copies": 32}, {"epsilon": 1.0, "delta": 1e-3}, "pass lipschitz="),
+        (NOISE, {"epsilon": -1.0, "delta": 1e-3}, "epsilon must be"),
+        (NOISE, {"epsilon": 1.0, "delta": 2.0}, "delta must be"),
+    ],
+)
+def test_bad_noise_is_refused(logistic, options, request_, message):
+    unlearner = Unlearner(logistic, **options)
+    with pytest.raises(InputError, match=message):
+        unlearner.forget([1], **request_)
+    assert unlearner.forgotten == ()
+
+
+def test_noise_needs_weight_decay(logistic):
+    task = Task(logistic.model, logistic.loss, logistic.train_set, weight_decay=0.0)
+    with pytest.raises(InputError, match="epsilon needs weight_decay > 0"):
+        Unlearner(task, **NOISE).forget([3], epsilon=1.0, delta=1e-3)

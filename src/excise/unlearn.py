@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -20,9 +21,9 @@ from excise.curvature import Kind, Solver, curvature, gradient, losses_on, solve
 from excise.drift import Drift, drift
 from excise.errors import InputError, warn
 from excise.inputs import choice, whole
-from excise.privacy import Certificate, certify
+from excise.privacy import BudgetAccountant, Certificate, add_noise, analytic_sigma, certify, newton_distance
 from excise.slices import Block, Slices, everything, find_slices, trainable
-from excise.task import Task, evaluating, positions
+from excise.task import Task, evaluating, positions, trained_parameters
 
 NEGLIGIBLE_RISE = 0.05  # a mean loss near 0 may rise by this without costing more than a point of accuracy
 Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
@@ -93,7 +94,11 @@ class Unlearner:
             where it is affordable; None for the step alone.
         guard: The most that the mean loss of retained samples may rise, as a factor (a rise by 0.05 always may); None
             for no guard.
-        seed: For everything random.
+        lipschitz: L, a bound on the norm of every sample's gradient, weight decay included; needed for noise.
+        hessian_lipschitz: M, a Lipschitz constant of the loss's Hessian; needed for noise.
+        budget: What all requests together may spend; one that does not fit raises ``RetrainRequired``.
+        seed: For everything random but the noise.
+        noise_seed: For the noise. None for a fresh secret one: whoever knows the seed can subtract the noise again.
         n_jobs: Threads of L-FOCI; None for all cores.
     """
 
@@ -114,7 +119,11 @@ class Unlearner:
         step_size: float = 1.5,
         refine: Literal["drift"] | Drift | None = None,
         guard: float | None = 1.5,
+        lipschitz: float | None = None,
+        hessian_lipschitz: float | None = None,
+        budget: BudgetAccountant | None = None,
         seed: int = 0,
+        noise_seed: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
         if not callable(selection):
@@ -131,7 +140,7 @@ class Unlearner:
             raise InputError(f"share must be above 0 and at most 1, not {share!r}.")
         self.task = task
         self.slices = find_slices(task.model)
-        self._model = task.model
+        self._model = self._published = task.model
         self._length = len(task.train_set)
         self._forgotten: set[int] = set()
         self._steps, self._selection, self._share = steps, selection, share
@@ -139,13 +148,15 @@ class Unlearner:
         self._kind, self._curvature_samples = curvature, curvature_samples
         self._solver, self._iterations = solver, iterations
         self._refine = refine
+        self._lipschitz, self._hessian_lipschitz = lipschitz, hessian_lipschitz
+        self.budget, self._noise_seed = budget, noise_seed
         self._step_size, self._guard, self._seed, self._n_jobs = step_size, guard, seed, n_jobs
         self._check_model()
 
     @property
     def model(self) -> nn.Module:
-        """The model as it is after all requests so far."""
-        return self._model
+        """The model as it was given out last."""
+        return self._published
 
     @property
     def forgotten(self) -> tuple[int, ...]:
@@ -158,9 +169,15 @@ class Unlearner:
         keep[list(self._forgotten | set(also))] = False
         return keep.nonzero().flatten()
 
-    def forget(self, ids: Sequence[int]) -> Forgotten:
-        """A model that has forgotten the samples, in addition to those of earlier requests."""
+    def forget(self, ids: Sequence[int], *, epsilon: float | None = None, delta: float | None = None) -> Forgotten:
+        """A model that has forgotten the samples, in addition to those of earlier requests.
+
+        With ``epsilon`` and ``delta`` noise is added to all weights, of the size that Sekhari et al.'s bound on a
+        Newton step asks for. It guarantees what the certificate says, and no more. Later requests go on from the
+        weights before the noise, which are kept here: the unlearner is as secret as the training set.
+        """
         asked = self._checked(ids)
+        sigma = self._sigma(len(self._forgotten) + len(asked), epsilon, delta)
         begin = time.perf_counter()
         residual = self.residual(also=asked)
         generator = torch.Generator().manual_seed(self._seed)
@@ -185,12 +202,21 @@ class Unlearner:
                     share = min(share, self._descend(model, block, residual, probe))
                 chosen |= set(picked.numbers)
                 scores |= picked.scores
-            after = self._mean_losses(model, asked, probe)
+            published = model
+            certify_it: Callable[[], Certificate] = partial(self._certificate, model, residual)
+            if sigma is not None and delta is not None:
+                certificate = self._certificate(model, residual, sigma, delta)  # of the weights before the noise
+                certify_it = partial(_itself, certificate)
+                published = copy.deepcopy(model)
+                self._blur(published, sigma)
+            after = self._mean_losses(published, asked, probe)
+        if self.budget is not None and epsilon is not None and delta is not None:
+            self.budget.spend(epsilon, delta, removed=len(asked))
         seconds = time.perf_counter() - begin
         self._forgotten |= set(asked)
-        self._model = model
+        self._model, self._published = model, published
         return Forgotten(
-            model=model,
+            model=published,
             ids=tuple(asked),
             slices=tuple(self.slices.name(number) for number in sorted(chosen)),
             scores={self.slices.name(number): score for number, score in scores.items()},
@@ -199,7 +225,7 @@ class Unlearner:
             parameters_changed=block.size(trainable(model)),
             forget_loss=(before[0], after[0]),
             retain_loss=(before[1], after[1]),
-            _certify=lambda: self._certificate(model, residual),
+            _certify=certify_it,
         )
 
     def stability(self, ids: Sequence[int], seeds: Iterable[int]) -> dict[str, float]:
@@ -335,11 +361,50 @@ class Unlearner:
             sizes.append(torch.as_tensor(squares).sqrt())
         return torch.cat(sizes).double().cpu().numpy()
 
-    def _certificate(self, model: nn.Module, residual: Tensor) -> Certificate:
+    def _sigma(self, removed: int, epsilon: float | None, delta: float | None) -> float | None:
+        """Standard deviation of the noise, fixed before the data is looked at; None for none."""
+        if epsilon is None and delta is None:
+            return None
+        if epsilon is None or delta is None:
+            raise InputError(f"epsilon and delta must be given together, not {epsilon!r} and {delta!r}.")
+        if self._lipschitz is None or self._hessian_lipschitz is None:
+            raise InputError(
+                "epsilon needs the constants that its guarantee rests on: pass lipschitz= (L) and hessian_lipschitz= "
+                "(M) to Unlearner."
+            )
+        if self.task.weight_decay == 0:
+            raise InputError(
+                "epsilon needs weight_decay > 0 in the task: without it the bound on the step is infinite."
+            )
+        if self.budget is not None:
+            copy.deepcopy(self.budget).spend(epsilon, delta)  # raises if it does not fit, before anything is done
+        distance = newton_distance(
+            removed=removed,
+            samples=self._length,
+            lipschitz=self._lipschitz,
+            hessian_lipschitz=self._hessian_lipschitz,
+            strong_convexity=self.task.weight_decay,
+        )
+        return analytic_sigma(distance, epsilon, delta)
+
+    def _blur(self, model: nn.Module, sigma: float) -> None:
+        if sigma == 0:
+            return
+        seed = secrets.randbits(63) if self._noise_seed is None else self._noise_seed
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in trained_parameters(model).values():
+                parameter.copy_(add_noise(parameter, sigma, generator))
+
+    def _certificate(
+        self, model: nn.Module, residual: Tensor, sigma: float | None = None, delta: float | None = None
+    ) -> Certificate:
         with evaluating(model):
             slopes = self._objective_gradient(model, residual)
         norm = float(torch.cat([slope.flatten() for slope in slopes.values()]).norm())
-        return certify(norm, self.task.weight_decay, convex=self.task.is_convex)
+        if sigma == 0:  # a quadratic loss, whose Newton step is exact
+            sigma = delta = None
+        return certify(norm, self.task.weight_decay, convex=self.task.is_convex, sigma=sigma, delta=delta)
 
     def _mean_losses(self, model: nn.Module, ids: list[int], probe: Tensor) -> tuple[float, float]:
         return float(losses_on(self.task, model, ids).mean()), float(losses_on(self.task, model, probe).mean())
@@ -374,6 +439,10 @@ class Unlearner:
         if len(numbers) + len(self._forgotten) >= self._length:
             raise InputError("ids would leave no sample of train_set; a model of nothing must be trained anew.")
         return numbers
+
+
+def _itself(certificate: Certificate) -> Certificate:
+    return certificate
 
 
 def _set(model: nn.Module, start: dict[str, Tensor], change: dict[str, Tensor]) -> None:
