@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 import excise
-from excise.errors import ExciseError
+from excise.errors import ExciseError, InputError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -66,6 +66,119 @@ def blanket(
         found.show(Console())
     if plot is not None:
         found.save_plot(plot)
+
+
+@cli.command()
+@click.option(
+    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
+)
+@click.option("--ids", metavar="3,5,9", help="Samples to forget: positions in the training set.")
+@click.option("--ids-file", type=click.Path(path_type=Path), metavar="FILE", help="The same, one a line.")
+@click.option(
+    "--model", type=click.Path(path_type=Path), metavar="FILE", help="Weights to start from (.safetensors, .pt)."
+)
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Where to write the weights."
+)
+@click.option("--steps", type=click.IntRange(min=1), default=1, show_default=True, help="Newton steps.")
+@click.option("--drift", is_flag=True, help="Add a pass over the retained samples: slower, forgets better.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+def forget(
+    address: str,
+    ids: str | None,
+    ids_file: Path | None,
+    model: Path | None,
+    out: Path,
+    steps: int,
+    drift: bool,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Make a trained model forget samples, and write its new weights.
+
+    \b
+    Example:
+      excise forget --task my_project:task --ids 17,4242 --model in.safetensors --out out.safetensors
+    """
+    from excise.task import load_task
+    from excise.unlearn import Unlearner
+    from excise.weights import load_weights, save_weights
+
+    chosen = _ids(ids, ids_file)
+    task = load_task(address)
+    if model is not None:
+        load_weights(task.model, model)
+    done = Unlearner(task, steps=steps, refine="drift" if drift else None, seed=seed).forget(chosen)
+    save_weights(done.model, out)
+    if as_json:
+        certificate = done.certificate
+        answer = {
+            "ids": list(done.ids),
+            "slices": list(done.slices),
+            "scores": done.scores,
+            "seconds": done.seconds,
+            "forget_loss": done.forget_loss,
+            "retain_loss": done.retain_loss,
+            "step_share": done.step_share,
+            "certificate": {"kind": certificate.kind, "bound": certificate.bound, "reason": certificate.reason},
+            "excise": excise.__version__,
+        }
+        click.echo(json.dumps(answer, indent=2))
+    else:
+        click.echo(done.summary())
+        click.echo(f"wrote {out}")
+
+
+@cli.command()
+@click.option(
+    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+def slices(address: str, as_json: bool) -> None:
+    """List the layers of a model whose slices can be updated."""
+    from excise.slices import find_slices, trainable
+    from excise.task import load_task
+
+    model = load_task(address).model
+    found, parameters = find_slices(model), trainable(model)
+    rows = [
+        {
+            "layer": layer.name,
+            "kind": layer.kind,
+            "slices": layer.units,
+            "parameters": sum(part.width(parameters[part.parameter], layer.units) for part in layer.parts)
+            * layer.units,
+        }
+        for layer in found.layers
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    width = max(len(str(row["layer"])) for row in rows)
+    for row in rows:
+        click.echo(
+            f"{row['layer']:<{width}}  {row['slices']:>7,} slices  {row['parameters']:>12,} parameters  {row['kind']}"
+        )
+    covered = sum(int(str(row["parameters"])) for row in rows)
+    total = sum(parameter.numel() for parameter in parameters.values())
+    click.echo(f"{len(found):,} slices, {covered:,} of {total:,} trainable parameters")
+
+
+def _ids(listed: str | None, file: Path | None) -> list[int]:
+    if (listed is None) == (file is None):
+        raise InputError("name the samples by --ids or by --ids-file, one of the two.")
+    if file is not None:
+        if not file.is_file():
+            raise InputError(f"{file}: no such file.")
+        words = file.read_text().split()
+    else:
+        words = [word for word in (listed or "").split(",") if word.strip()]
+    try:
+        return [int(word) for word in words]
+    except ValueError:
+        wrong = next(word for word in words if not word.strip().lstrip("-").isdigit())
+        raise InputError(f"ids must be whole numbers, not {wrong!r}.") from None
 
 
 @cli.command()

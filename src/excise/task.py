@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -181,3 +184,24 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     if isinstance(batch, list | tuple):
         return [to_device(value, device) for value in batch]
     return batch
+
+
+def load_task(address: str) -> Task:
+    """The task that ``module:factory`` makes; the module may lie in the current folder."""
+    module_name, _, factory_name = address.partition(":")
+    if not module_name or not factory_name:
+        raise InputError(f"the task must be given as module:factory, not {address!r}; such as my_project.tasks:digits.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"the task's module {module_name!r} can't be imported: {error}.") from None
+    finally:
+        sys.path.pop(0)
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        raise InputError(f"the task's module {module_name!r} has no function {factory_name!r}.")
+    task = factory()
+    if not isinstance(task, Task):
+        raise InputError(f"{address} must return an excise.Task, but returned a {type(task).__name__}.")
+    return task

@@ -1,0 +1,112 @@
+"""``excise forget`` and ``excise slices``, from files to files."""
+
+import json
+import pickle
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from excise.cli import cli
+from excise.errors import ExciseError
+
+FACTORY = """
+import torch
+from torch import nn
+import excise
+
+def task():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(80, 4, generator=generator)
+    y = (x[:, 0] > 0).long()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 2))
+    data = torch.utils.data.TensorDataset(x, y)
+    return excise.Task(model, nn.CrossEntropyLoss(reduction="none"), data, weight_decay=1e-2)
+
+def nothing():
+    return None
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    (tmp_path / "forget_factory.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+    return call
+
+
+@pytest.fixture
+def weights(tmp_path):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 2))
+    save_file(model.state_dict(), tmp_path / "in.safetensors")
+    torch.save(model.state_dict(), tmp_path / "in.pt")
+    return model.state_dict()
+
+
+@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.parametrize("name", ["in.safetensors", "in.pt"])
+@pytest.mark.parametrize("out", ["out.safetensors", "out.pt"])
+def test_from_file_to_file(run, weights, tmp_path, name, out):
+    done = run("forget", "--task", "forget_factory:task", "--ids", "3,5,9", "--model", name, "--out", out, "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert answer["ids"] == [3, 5, 9]
+    assert answer["certificate"]["kind"] == "heuristic"
+    new = load_file(tmp_path / out) if "safe" in out else torch.load(tmp_path / out, weights_only=True)
+    assert new.keys() == weights.keys()
+    assert any(not torch.equal(new[key], weights[key]) for key in new)
+    assert torch.equal(new["2.weight"], weights["2.weight"])
+
+
+@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+def test_ids_from_a_file_and_drift(run, tmp_path):
+    (tmp_path / "ids.txt").write_text("3\n5\n")
+    done = run("forget", "--task", "forget_factory:task", "--ids-file", "ids.txt", "--out", "o.pt", "--drift")
+    assert done.exit_code == 0, done.output
+    assert "forgot 2 samples" in done.output
+
+
+def test_slices_are_listed(run):
+    done = run("slices", "--task", "forget_factory:task")
+    assert "5 slices" in done.output
+    assert "7 slices, 37 of 47 trainable parameters" in done.output
+    assert json.loads(run("slices", "--task", "forget_factory:task", "--json").output)[0]["parameters"] == 25
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"--ids": None}, "--ids or by --ids-file"),
+        ({"--ids": "3,x"}, "ids must be whole numbers, not 'x'"),
+        ({"--ids": "99"}, "ids must be from 0 to 79"),
+        ({"--ids": None, "--ids-file": "none.txt"}, "none.txt: no such file"),
+        ({"--task": "forget_factory"}, "must be given as module:factory"),
+        ({"--task": "no_such_module:x"}, "can't be imported"),
+        ({"--task": "forget_factory:absent"}, "has no function 'absent'"),
+        ({"--task": "forget_factory:nothing"}, "must return an excise.Task"),
+        ({"--model": "none.pt"}, "none.pt: no such file"),
+        ({"--model": "forget_factory.py"}, "read from .safetensors or .pt"),
+        ({"--model": "broken.safetensors"}, "broken.safetensors: could not be read"),
+        ({"--model": "unsafe.pt"}, "unsafe.pt"),
+        ({"--model": "other.safetensors"}, "lacks"),
+        ({"--out": "out.txt"}, "written to .safetensors or .pt"),
+        ({"--out": "nowhere/out.pt"}, "could not be written"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+def test_what_goes_wrong_is_said(run, tmp_path, changes, message):
+    (tmp_path / "broken.safetensors").write_text("no")
+    (tmp_path / "unsafe.pt").write_bytes(pickle.dumps({"a": print}))
+    save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors")
+    options = {"--task": "forget_factory:task", "--ids": "3", "--out": "o.pt"} | changes
+    done = run("forget", *(part for pair in options.items() if pair[1] is not None for part in pair))
+    assert isinstance(done.exception, ExciseError)
+    assert message in str(done.exception)
