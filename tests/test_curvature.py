@@ -8,7 +8,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import TensorDataset
 
 from excise import InputError
-from excise.curvature import Operator, curvature, ggn_rows, gradient, rank_one, solve
+from excise.curvature import Operator, curvature, ggn_rows, rank_one, solve
+from excise.objective import gradient
 from excise.slices import everything, find_slices, trainable
 from excise.task import Task
 

@@ -119,6 +119,19 @@ def test_stability_over_seeds(logistic):
     assert max(shares.values()) >= 0.75
 
 
+def test_stability_varies_what_is_random(logistic):
+    shares = Unlearner(logistic, selection="one").stability([17], seeds=range(20))
+    assert len(shares) > 1
+
+
+def test_changed_parameters_are_counted(logistic, trained_cnn):
+    one = Unlearner(logistic, selection=lambda *_: [2], copies=16).forget([3])
+    assert one.parameters_changed <= 65
+    assert one.parameters_changed == int((flat(one.model) != flat(logistic.model)).sum())
+    everywhere = Unlearner(trained_cnn, copies=16, watched=1, refine="drift").forget([3])
+    assert everywhere.parameters_changed == int((flat(everywhere.model) != flat(trained_cnn.model)).sum()) > 2000
+
+
 def small_cnn():
     return nn.Sequential(
         nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 10)

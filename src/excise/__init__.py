@@ -18,12 +18,13 @@ if TYPE_CHECKING:
         UndefinedWarning,
     )
     from excise.exact import exact_fit
+    from excise.forgotten import Forgotten
     from excise.privacy import BudgetAccountant, Certificate, RetrainRequired
     from excise.selection import Selection, foci, lfoci
     from excise.selector import FOCISelector
     from excise.task import Task
     from excise.training import GradientRecorder, fit
-    from excise.unlearn import Forgotten, Unlearner
+    from excise.unlearn import Unlearner
 
 __version__ = "0.1.0.dev0"
 
@@ -34,7 +35,7 @@ _HOME = {
     "Drift": "drift",
     "ExciseError": "errors",
     "FOCISelector": "selector",
-    "Forgotten": "unlearn",
+    "Forgotten": "forgotten",
     "GradientRecorder": "training",
     "InputError": "errors",
     "MissingExtraError": "errors",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -93,19 +93,6 @@ def _plain_attention() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-
-
-def gradient(task: Task, model: nn.Module, ids: Sequence[int] | Tensor, *, batch_size: int = 256) -> dict[str, Tensor]:
-    """Σ ∇ℓ over the samples, by parameter; weight decay is not part of it."""
-    names = list(trainable(model))
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    total = [torch.zeros_like(parameter) for parameter in parameters]
-    for batch in task.batches(ids, batch_size):
-        loss = task.losses(model, batch).sum()
-        for sum_, part in zip(total, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
-            if part is not None:
-                sum_ += part
-    return dict(zip(names, total, strict=True))
 
 
 def curvature(
@@ -292,12 +279,3 @@ def _solve_by_cg(
             direction = rest + (size / previous) * direction
         else:
             return x, iterations, damping
-
-
-def losses_on(
-    task: Task, model: nn.Module, ids: Sequence[int] | Tensor, *, batch_size: int = 256, dataset: Any = None
-) -> Tensor:
-    """The samples' losses, in their order."""
-    with torch.no_grad():
-        result: Tensor = torch.cat([task.losses(model, batch) for batch in task.batches(ids, batch_size, dataset)])
-    return result

@@ -13,7 +13,7 @@ import numpy as np
 
 from excise import inputs
 from excise.errors import InputError, UndefinedWarning, warn
-from excise.neighbors import Floats, Ints, as_floats, nearest, one_cell, scaled
+from excise.neighbors import Floats, Ints, as_floats, cells_of, nearest, scaled
 
 RandomState = int | np.random.Generator | None
 Perturb = Literal["predictors", "all"]
@@ -167,13 +167,13 @@ def codec_test(
         mates = np.minimum(rank, rank[near]).sum()
         return float(mates if near_given is None else mates - np.minimum(rank, rank[near_given]).sum())
 
+    observed = gain(above)
     if near_given is None:
-        value = _unconditional(gain(above), below)
+        value = _unconditional(observed, below)
     else:
         value = _ratio(np.minimum(above, above[near]).sum(), *_given(above, near_given))
     if np.isnan(value):
         return CodecTest(statistic=value, pvalue=value)
-    observed = gain(above)
     order = np.argsort(group, kind="stable")
     exceeded = 0
     for _ in range(n_permutations):
@@ -279,9 +279,7 @@ def _groups_of_neighbors(points: Floats) -> Ints:
 
     x counts as discrete when most rows have an equal one; a row without is left in its place.
     """
-    cells = one_cell(len(points))
-    for column in points.T:
-        cells = cells.split_by(column)
+    cells = cells_of(points)
     if np.mean(cells.sizes[cells.of] > 1) > 0.5:
         return cells.of
     spread = points.std(axis=0)

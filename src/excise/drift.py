@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from excise.curvature import gradient
+from excise.objective import gradient
 from excise.slices import Block, trainable
-from excise.task import Task
+from excise.task import Task, trained_parameters
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def drift(
     task: Task, model: nn.Module, forget: list[int], residual: Tensor, how: Drift, *, block: Block, seed: int
 ) -> None:
     """Drift in place."""
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    parameters = trained_parameters(model)
     pushed = {name: part / len(residual) for name, part in gradient(task, model, forget).items()}
     moves = _mask(block, model) if not how.everywhere else None
     generator = torch.Generator().manual_seed(seed)
@@ -64,10 +64,11 @@ def drift(
         for batch in task.batches(order, how.batch_size):
             active = step < last_active
             decay = max(how.decay, task.weight_decay) if active else task.weight_decay
-            slopes = torch.autograd.grad(task.losses(model, batch).mean(), list(parameters.values()), allow_unused=True)
+            loss = task.losses(model, batch).mean()
+            slopes = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
             with torch.no_grad():
                 for (name, parameter), slope in zip(parameters.items(), slopes, strict=True):
-                    change = decay * parameter if slope is None else slope + decay * parameter
+                    change = slope + decay * parameter
                     if active:
                         change = change - strength * pushed[name]
                     if moves is not None:

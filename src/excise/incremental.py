@@ -78,7 +78,7 @@ class Candidates:
             self._orders[low:high] = orders
             return sums
 
-        return np.concatenate(self._map(sum_up, share=1.0))
+        return np.concatenate(self._map(sum_up))
 
     def add(self, c: int) -> None:
         """Choose column c: from now on ``sums`` is about what the others add to it."""
@@ -173,7 +173,7 @@ class Candidates:
         """What this step's draws are made from: the same for all columns, so that their order does not matter."""
         return np.uint64(mix(self._seed, self.points.shape[1]))
 
-    def _map(self, work: Callable[[int, int], Any], share: float = 0.0) -> list[Any]:
+    def _map(self, work: Callable[[int, int], Any], share: float = 1.0) -> list[Any]:
         """``work(low, high)`` on ranges of columns, in threads: compiled code and numpy's sorts release the lock."""
         n, p = self.shape
         share_of_each = -(-p // self._pool_size) if n * p > SMALL else p

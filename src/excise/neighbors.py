@@ -79,6 +79,14 @@ def one_cell(n: int) -> Cells:
     return _cells(np.zeros(n, dtype=np.int64))
 
 
+def cells_of(points: Floats) -> Cells:
+    """Cells of the rows of a table."""
+    cells = one_cell(len(points))
+    for column in points.T:
+        cells = cells.split_by(column)
+    return cells
+
+
 def _cells(keys: Ints) -> Cells:
     _, of, sizes = np.unique(keys, return_inverse=True, return_counts=True)
     start = np.concatenate(([0], np.cumsum(sizes)))
@@ -95,9 +103,7 @@ def nearest(points: Floats, key: np.uint64, n_jobs: int = -1) -> Ints:
         line = np.ascontiguousarray(points[:, 0])
         found: Ints = nearest_on_line(line, np.argsort(line), key)
         return found
-    cells = one_cell(len(points))
-    for column in points.T:
-        cells = cells.split_by(column)
+    cells = cells_of(points)
     neighbor: Ints = _draw_twins(cells.start, cells.members, key)
     _find_for_the_lonely(points, cells, neighbor, key, n_jobs)
     return neighbor

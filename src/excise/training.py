@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from excise import inputs
 from excise.errors import InputError
+from excise.objective import gradient
 from excise.progress import Bar
 from excise.task import Ids, Task, evaluating, positions, trained_parameters
 
@@ -75,17 +76,12 @@ class GradientRecorder:
     def end_of_epoch(self, model: nn.Module) -> None:
         """Compute the gradient of the mean loss, in eval mode, and keep it; the model is left as it was."""
         weights = trained_parameters(model)
-        sums = [torch.zeros_like(weight) for weight in weights.values()]
         task = replace(self._task, model=model)  # batches go to the device of this model
-        with evaluating(model), torch.enable_grad():
-            for batch in task.batches(self._ids):
-                loss = task.losses(model, batch).sum()
-                slopes = torch.autograd.grad(loss, list(weights.values()), allow_unused=True, materialize_grads=True)
-                for total, slope in zip(sums, slopes, strict=True):
-                    total += slope
-        gradient = {name: (total / len(self._ids)).cpu() for name, total in zip(weights, sums, strict=True)}
+        with evaluating(model):
+            sums = gradient(task, model, self._ids)
+        mean = {name: (total / len(self._ids)).cpu() for name, total in sums.items()}
         values = {name: weight.detach().to("cpu", copy=True) for name, weight in weights.items()}
-        self._gradients = (*self._gradients, gradient)[-2:]
+        self._gradients = (*self._gradients, mean)[-2:]
         self._parameters = (*self._parameters, values)[-2:]
 
     def trace(self) -> GradientTrace:

@@ -7,19 +7,19 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
 from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from excise import objective
 from excise.activations import Observation, Perturbation, observe
 from excise.choosing import WAYS, Choice, Way, choose_at_random, choose_jointly, choose_largest, choose_per_layer
-from excise.curvature import Kind, Solver, curvature, gradient, losses_on, solve
+from excise.curvature import Kind, Solver, curvature, solve
 from excise.drift import Drift, drift
 from excise.errors import InputError, warn
+from excise.forgotten import Forgotten
 from excise.inputs import choice, whole
 from excise.privacy import BudgetAccountant, Certificate, add_noise, analytic_sigma, certify, newton_distance
 from excise.slices import Block, Slices, everything, find_slices, trainable
@@ -31,44 +31,6 @@ Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
 
 class NotConvergedWarning(UserWarning):
     """The model is not near a minimum of its objective, so a Newton step says little about retraining."""
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """A model without some samples, and how it came about."""
-
-    model: nn.Module
-    ids: tuple[int, ...]
-    slices: tuple[str, ...]
-    """Names of the slices that were updated."""
-    scores: dict[str, float]
-    """Why: for each slice that L-FOCI picked, the sum of its T over the samples."""
-    seconds: float
-    step_share: float
-    """How much of the step was taken: less than 1 where the guard or the line search shortened it."""
-    parameters_changed: int
-    forget_loss: tuple[float, float]
-    """Mean loss of the forgotten samples before and after."""
-    retain_loss: tuple[float, float]
-    """Mean loss of a sample of those retained, before and after."""
-    _certify: Callable[[], Certificate] = field(repr=False)
-
-    @cached_property
-    def certificate(self) -> Certificate:
-        """What is guaranteed; computed on first use, with one pass over the retained samples."""
-        return self._certify()
-
-    def summary(self) -> str:
-        """What happened, in a few lines."""
-        lines = [
-            f"forgot {len(self.ids)} sample{'s' if len(self.ids) != 1 else ''} in {self.seconds:.2f} s",
-            f"changed {self.parameters_changed:,} parameters in {len(self.slices)} slices",
-            f"loss of the forgotten: {self.forget_loss[0]:.4f} before, {self.forget_loss[1]:.4f} after",
-            f"loss of a retained sample: {self.retain_loss[0]:.4f} before, {self.retain_loss[1]:.4f} after",
-        ]
-        if self.step_share < 1:
-            lines.append(f"the step was shortened to {self.step_share:.0%} to protect the retained samples")
-        return "\n".join(lines)
 
 
 class Unlearner:
@@ -189,30 +151,32 @@ class Unlearner:
             scores: dict[int, float] = {}
             share = 1.0
             for step in range(self._steps):
+                slopes = objective.slope(self.task, model, residual) if self._steps > 1 else {}
                 if step == 0:
-                    picked = self._choose(model, asked, probe, generator)
+                    picked = self._choose(model, asked, probe, generator, self._seed)
                 else:
-                    picked = self._choose_by_gradient(model, residual, len(picked.numbers))
+                    picked = self._choose_steepest(slopes, len(picked.numbers))
                 block = self._block(model, picked)
                 if self._refine is not None:
                     share = self._drift_guarded(model, block, asked, residual, probe, before[1])
                 elif self._steps == 1:
                     share = self._one_step(model, block, asked, probe, len(residual), before[1])
                 else:
-                    share = min(share, self._descend(model, block, residual, probe))
+                    share = min(share, self._descend(model, block, slopes, residual, probe))
                 chosen |= set(picked.numbers)
                 scores |= picked.scores
             published = model
-            certify_it: Callable[[], Certificate] = partial(self._certificate, model, residual)
-            if sigma is not None and delta is not None:
+            certificate = None  # without noise it can wait until it is asked for
+            if sigma is not None:
                 certificate = self._certificate(model, residual, sigma, delta)  # of the weights before the noise
-                certify_it = partial(_itself, certificate)
                 published = copy.deepcopy(model)
                 self._blur(published, sigma)
             after = self._mean_losses(published, asked, probe)
         if self.budget is not None and epsilon is not None and delta is not None:
             self.budget.spend(epsilon, delta, removed=len(asked))
         seconds = time.perf_counter() - begin
+        start, end = trainable(self._model), trainable(model)
+        changed = sum(int((start[name] != end[name]).sum()) for name in end)
         self._forgotten |= set(asked)
         self._model, self._published = model, published
         return Forgotten(
@@ -222,10 +186,10 @@ class Unlearner:
             scores={self.slices.name(number): score for number, score in scores.items()},
             seconds=seconds,
             step_share=share,
-            parameters_changed=block.size(trainable(model)),
+            parameters_changed=changed,
             forget_loss=(before[0], after[0]),
             retain_loss=(before[1], after[1]),
-            _certify=certify_it,
+            _certify=lambda: certificate or self._certificate(model, residual),
         )
 
     def stability(self, ids: Sequence[int], seeds: Iterable[int]) -> dict[str, float]:
@@ -238,14 +202,14 @@ class Unlearner:
             for seed in runs:
                 generator = torch.Generator().manual_seed(seed)
                 probe = residual[torch.randperm(len(residual), generator=generator)[: self._curvature_samples]]
-                counts.update(self._choose(self._model, asked, probe, generator).numbers)
+                counts.update(self._choose(self._model, asked, probe, generator, seed).numbers)
         return {self.slices.name(number): count / len(runs) for number, count in sorted(counts.items())}
 
-    def _choose(self, model: nn.Module, ids: list[int], probe: Tensor, generator: torch.Generator) -> Choice:
+    def _choose(self, model: nn.Module, ids: list[int], probe: Tensor, generator: torch.Generator, seed: int) -> Choice:
         if self._selection == "all":
             return Choice(tuple(range(len(self.slices))))
         if self._selection == "one":
-            return Choice((int(np.random.default_rng(self._seed).integers(len(self.slices))),))
+            return Choice((int(np.random.default_rng(seed).integers(len(self.slices))),))
         if self._selection == "largest-change":
             return choose_largest(self._change_of_slices(model, ids, probe), share=self._share)
         observations = [self._observe(model, sample, generator) for sample in ids[: self._watched]]
@@ -253,14 +217,13 @@ class Unlearner:
             return Choice(tuple(sorted(set(self._selection(observations, self.slices)))))
         if self._selection in ("joint", "cheap"):
             method: Literal["full", "cheap"] = "cheap" if self._selection == "cheap" else "full"
-            return choose_jointly(observations, self.slices, seed=self._seed, method=method, n_jobs=self._n_jobs)
-        picked = choose_per_layer(observations, self.slices, share=self._share, seed=self._seed, n_jobs=self._n_jobs)
-        return choose_at_random(picked, self.slices, seed=self._seed) if self._selection == "random" else picked
+            return choose_jointly(observations, self.slices, seed=seed, method=method, n_jobs=self._n_jobs)
+        picked = choose_per_layer(observations, self.slices, share=self._share, seed=seed, n_jobs=self._n_jobs)
+        return choose_at_random(picked, self.slices, seed=seed) if self._selection == "random" else picked
 
-    def _choose_by_gradient(self, model: nn.Module, residual: Tensor, count: int) -> Choice:
+    def _choose_steepest(self, slopes: dict[str, Tensor], count: int) -> Choice:
         """The slices that the objective is steepest in: every slice's turn comes, so that steps converge."""
-        sizes = self._slice_norms(self._objective_gradient(model, residual))
-        return choose_largest(sizes, share=min(1.0, count / len(self.slices)))
+        return choose_largest(self._slice_norms(slopes), share=min(1.0, count / len(self.slices)))
 
     def _observe(self, model: nn.Module, sample: int, generator: torch.Generator) -> Observation:
         return observe(
@@ -292,7 +255,7 @@ class Unlearner:
         self, model: nn.Module, block: Block, ids: list[int], probe: Tensor, left: int, retain_loss: float
     ) -> float:
         """The influence step w_P += (C_P + λI)⁻¹ Σ ∇ℓ / n, without a pass over the retained samples."""
-        slope = block.gather(gradient(self.task, model, ids)) / left
+        slope = block.gather(objective.gradient(self.task, model, ids)) / left
         direction = self._step_size * self._newton(model, block, slope, probe)
         return self._apply_guarded(model, block, direction, probe, retain_loss)
 
@@ -313,44 +276,33 @@ class Unlearner:
         share = 1.0
         while True:
             _set(model, start, block.scatter(share * direction, start))
-            risen = float(losses_on(self.task, model, probe).mean())
+            risen = float(objective.losses_on(self.task, model, probe).mean())
             if self._guard is None or risen <= max(self._guard * loss, loss + NEGLIGIBLE_RISE) or share < 1e-3:
                 return share
             share /= 2
 
-    def _descend(self, model: nn.Module, block: Block, residual: Tensor, probe: Tensor) -> float:
+    def _descend(
+        self, model: nn.Module, block: Block, slopes: dict[str, Tensor], residual: Tensor, probe: Tensor
+    ) -> float:
         """A block Newton step on the objective without the samples, backtracking until it falls: it can't diverge."""
         start = copy.deepcopy(trainable(model))
-        slopes = self._objective_gradient(model, residual)
         slope = block.gather(slopes)
         direction = -self._newton(model, block, slope, probe)
-        value = self._objective(model, residual)
+        value = objective.value(self.task, model, residual)
         expected = float(slope @ direction)
         share = 1.0
         while share > 1e-6:
             _set(model, start, block.scatter(share * direction, start))
-            if self._objective(model, residual) <= value + 1e-4 * share * expected:
+            if objective.value(self.task, model, residual) <= value + 1e-4 * share * expected:
                 return share
             share /= 2
         _set(model, start, {})
         return 0.0
 
-    def _objective(self, model: nn.Module, ids: Tensor) -> float:
-        norm = sum(float((p.double() ** 2).sum()) for p in trainable(model).values())
-        losses = losses_on(self.task, model, ids)
-        return float(losses.double().mean()) + self.task.weight_decay / 2 * norm
-
-    def _objective_gradient(self, model: nn.Module, ids: Tensor) -> dict[str, Tensor]:
-        data = gradient(self.task, model, ids)
-        return {
-            name: data[name] / len(ids) + self.task.weight_decay * parameter
-            for name, parameter in trainable(model).items()
-        }
-
     def _change_of_slices(self, model: nn.Module, ids: list[int], probe: Tensor) -> Any:
         """Size of each slice's part of the full update."""
         block = everything(model)
-        slope = block.gather(gradient(self.task, model, ids))
+        slope = block.gather(objective.gradient(self.task, model, ids))
         return self._slice_norms(block.scatter(self._newton(model, block, slope, probe), trainable(model)))
 
     def _slice_norms(self, tensors: dict[str, Tensor]) -> Any:
@@ -400,25 +352,25 @@ class Unlearner:
         self, model: nn.Module, residual: Tensor, sigma: float | None = None, delta: float | None = None
     ) -> Certificate:
         with evaluating(model):
-            slopes = self._objective_gradient(model, residual)
-        norm = float(torch.cat([slope.flatten() for slope in slopes.values()]).norm())
+            norm = objective.norm(objective.slope(self.task, model, residual))
         if sigma == 0:  # a quadratic loss, whose Newton step is exact
             sigma = delta = None
         return certify(norm, self.task.weight_decay, convex=self.task.is_convex, sigma=sigma, delta=delta)
 
     def _mean_losses(self, model: nn.Module, ids: list[int], probe: Tensor) -> tuple[float, float]:
-        return float(losses_on(self.task, model, ids).mean()), float(losses_on(self.task, model, probe).mean())
+        return float(objective.losses_on(self.task, model, ids).mean()), float(
+            objective.losses_on(self.task, model, probe).mean()
+        )
 
     def _check_model(self) -> None:
         """A model whose loss is not finite, or that is far from a minimum, is found before the first request."""
         ids = torch.arange(self._length)[: self._curvature_samples]
         with evaluating(self._model):
-            loss = losses_on(self.task, self._model, ids).mean()
+            loss = objective.losses_on(self.task, self._model, ids).mean()
             if not torch.isfinite(loss):
                 raise InputError(f"the model's loss on its training set is {float(loss)}; check model, loss and data.")
-            slopes = self._objective_gradient(self._model, ids)
-        steepness = float(torch.cat([slope.flatten() for slope in slopes.values()]).norm())
-        weights = float(torch.cat([p.flatten() for p in trainable(self._model).values()]).norm())
+            steepness = objective.norm(objective.slope(self.task, self._model, ids))
+        weights = objective.norm(trainable(self._model))
         if steepness * weights > 0.5 * max(float(loss), 1e-3) and steepness > 0.1:
             warn(
                 f"the gradient of the objective is {steepness:.3g}, so the model is not near a minimum (was it trained "
@@ -439,10 +391,6 @@ class Unlearner:
         if len(numbers) + len(self._forgotten) >= self._length:
             raise InputError("ids would leave no sample of train_set; a model of nothing must be trained anew.")
         return numbers
-
-
-def _itself(certificate: Certificate) -> Certificate:
-    return certificate
 
 
 def _set(model: nn.Module, start: dict[str, Tensor], change: dict[str, Tensor]) -> None:

@@ -1,0 +1,50 @@
+"""The objective F(w) = mean loss + λ/2 ‖w‖² over some samples: its losses, value and slope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from excise.slices import Tensors, trainable
+from excise.task import Task, trained_parameters
+
+Positions = Sequence[int] | Tensor
+
+
+def losses_on(task: Task, model: nn.Module, ids: Positions, *, batch_size: int = 256) -> Tensor:
+    """The samples' losses, in their order."""
+    with torch.no_grad():
+        result: Tensor = torch.cat([task.losses(model, batch) for batch in task.batches(ids, batch_size)])
+    return result
+
+
+def gradient(task: Task, model: nn.Module, ids: Positions, *, batch_size: int = 256) -> dict[str, Tensor]:
+    """Σ ∇ℓ over the samples, by parameter; weight decay is not part of it."""
+    weights = trained_parameters(model)
+    total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    with torch.enable_grad():
+        for batch in task.batches(ids, batch_size):
+            loss = task.losses(model, batch).sum()
+            slopes = torch.autograd.grad(loss, list(weights.values()), allow_unused=True, materialize_grads=True)
+            for sum_, slope in zip(total.values(), slopes, strict=True):
+                sum_ += slope
+    return total
+
+
+def value(task: Task, model: nn.Module, ids: Positions) -> float:
+    """F over the samples."""
+    norm = sum(float((weight.double() ** 2).sum()) for weight in trainable(model).values())
+    return float(losses_on(task, model, ids).double().mean()) + task.weight_decay / 2 * norm
+
+
+def slope(task: Task, model: nn.Module, ids: Positions) -> dict[str, Tensor]:
+    """∇F over the samples, by parameter."""
+    data = gradient(task, model, ids)
+    return {name: data[name] / len(ids) + task.weight_decay * weight for name, weight in trainable(model).items()}
+
+
+def norm(tensors: Tensors) -> float:
+    """Euclidean norm of all the tensors together."""
+    return float(torch.cat([tensor.flatten() for tensor in tensors.values()]).norm())
