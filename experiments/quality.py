@@ -28,6 +28,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "step, all parameters": {"selection": "all", "step_size": 1.0},
     "drift, one pass": {"refine": Drift()},
     "drift, three passes": {"refine": Drift.thorough()},
+    "drift, three passes, no guard": {"refine": Drift.thorough(), "guard": None},
 }
 
 
