@@ -11,6 +11,7 @@ from torch.utils.data import TensorDataset
 
 from excise import BudgetAccountant, Drift, InputError, RetrainRequired, Task, Unlearner, exact_fit, fit
 from excise.activations import GaussianNoise, ScaledNoise, TokenReplacement, observe
+from excise.newton import MovedToCPUWarning, where_it_fits
 from excise.privacy import analytic_sigma
 from excise.slices import find_slices
 from excise.unlearn import NotConvergedWarning
@@ -399,3 +400,69 @@ def test_noise_needs_weight_decay(logistic):
     task = Task(logistic.model, logistic.loss, logistic.train_set, weight_decay=0.0)
     with pytest.raises(InputError, match="epsilon needs weight_decay > 0"):
         Unlearner(task, **NOISE).forget([3], epsilon=1.0, delta=1e-3)
+
+
+def test_batch_statistics_are_kept_or_estimated_anew(trained_cnn):
+    kept = Unlearner(trained_cnn, copies=16).forget([0, 1]).model
+    anew = Unlearner(trained_cnn, copies=16, batch_statistics="reestimate").forget([0, 1]).model
+    names = [name for name, _ in trained_cnn.model.named_buffers() if name.endswith("running_mean")]
+    assert names
+    for name in names:
+        assert torch.equal(kept.get_buffer(name), trained_cnn.model.get_buffer(name))
+        assert not torch.equal(anew.get_buffer(name), trained_cnn.model.get_buffer(name))
+    assert kept.state_dict().keys() == anew.state_dict().keys()
+
+
+def test_a_block_that_does_not_fit_is_solved_on_the_cpu():
+    slope, calls = torch.ones(3), []
+
+    def newton(model, _block, slope, _forgotten):
+        calls.append((model, slope))
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError
+        return 2 * slope
+
+    model = nn.Linear(1, 3)
+    with pytest.warns(MovedToCPUWarning, match="block of 3 parameters does not fit"):
+        found = where_it_fits(newton)(model, None, slope, ())
+    assert torch.equal(found, 2 * slope)
+    assert calls[1][0] is not model  # a copy: the model itself stays where it is
+
+
+def test_a_sample_whose_loss_never_changes_can_still_be_forgotten(logistic):
+    class Deaf:
+        def __call__(self, inputs, copies, _generator):
+            return inputs.expand(copies, *inputs.shape[1:]).clone()
+
+    for selection in ("per-layer", "joint"):
+        done = Unlearner(logistic, perturbation=Deaf(), copies=16, selection=selection).forget([3])
+        assert done.parameters_changed > 0
+
+
+def test_stages_tell_where_the_time_went(logistic):
+    done = Unlearner(logistic, copies=16).forget([3])
+    assert list(done.stages) == ["watching the samples", "choosing slices", "taking the step"]
+    assert sum(done.stages.values()) <= done.seconds
+
+
+def test_preparing_once_serves_all_requests(logistic, monkeypatch):
+    from excise import kfac
+
+    made = []
+    real = kfac.cache
+    monkeypatch.setattr(kfac, "cache", lambda *a, **k: made.append(1) or real(*a, **k))
+    unlearner = Unlearner(logistic, copies=16).prepare()
+    assert unlearner.prepare() is unlearner
+    unlearner.forget([1])
+    unlearner.forget([2])
+    assert len(made) == 1
+
+
+def test_several_requests_come_near_to_one_retraining(logistic, retrained):
+    hard = list(retrained)[:3]
+    truth = flat(exact_fit(logistic, ids=[i for i in range(500) if i not in hard]).model)
+    unlearner = Unlearner(logistic, selection="all", iterations=50)
+    for sample in hard:
+        done = unlearner.forget([sample])
+    assert (flat(done.model) - truth).norm() < 0.1 * (flat(logistic.model) - truth).norm()
+    assert done.certificate.bound >= (flat(done.model) - truth).norm()

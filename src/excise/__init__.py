@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from excise.selection import Selection, foci, lfoci
     from excise.selector import FOCISelector
     from excise.task import Task
-    from excise.training import GradientRecorder, fit
+    from excise.training import GradientRecorder, GradientTrace, fit
     from excise.unlearn import Unlearner
 
 __version__ = "0.1.0.dev0"
@@ -35,14 +35,18 @@ _HOME = {
     "Drift": "drift",
     "ExciseError": "errors",
     "FOCISelector": "selector",
+    "GaussianNoise": "activations",
     "Forgotten": "forgotten",
+    "GradientTrace": "training",
     "GradientRecorder": "training",
     "InputError": "errors",
     "MissingExtraError": "errors",
     "NeverSupportedError": "errors",
     "NotYetSupportedError": "errors",
+    "ScaledNoise": "activations",
     "RetrainRequired": "privacy",
     "Selection": "selection",
+    "TokenReplacement": "activations",
     "Task": "task",
     "UndefinedWarning": "errors",
     "Unlearner": "unlearn",
@@ -64,14 +68,18 @@ __all__ = [
     "ExciseError",
     "FOCISelector",
     "Forgotten",
+    "GaussianNoise",
     "GradientRecorder",
+    "GradientTrace",
     "InputError",
     "MissingExtraError",
     "NeverSupportedError",
     "NotYetSupportedError",
     "RetrainRequired",
+    "ScaledNoise",
     "Selection",
     "Task",
+    "TokenReplacement",
     "UndefinedWarning",
     "Unlearner",
     "codec",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
-from excise.errors import InputError
+from excise.errors import InputError, NotYetSupportedError
 from excise.slices import Layer, Slices
 from excise.task import Batch, Task
 
@@ -62,7 +63,8 @@ class ScaledNoise:
 class TokenReplacement:
     """Replace some tokens of a text by random ones; special tokens and padding stay as they are.
 
-    ``vocabulary`` is the range of ids to draw from; ``keep`` are the ids that are never replaced nor drawn.
+    ``vocabulary`` is the range of ids to draw from; ``keep`` are the ids that are never replaced nor drawn. Of inputs
+    with an ``attention_mask``, what it hides is padding.
     """
 
     vocabulary: tuple[int, int]
@@ -81,11 +83,16 @@ class TokenReplacement:
             if self.key not in inputs:
                 raise InputError(f"the inputs have no {self.key!r} to replace tokens in; they have {list(inputs)}.")
             copied = {name: _repeat(value, copies) for name, value in inputs.items()}
+            ids, mask = copied[self.key], copied.get("attention_mask")
             copied[self.key] = self(inputs[self.key], copies, generator)
+            if isinstance(mask, Tensor) and mask.shape == ids.shape:
+                copied[self.key] = torch.where(mask.bool(), copied[self.key], ids)
             return copied
-        low, high = self.vocabulary
         ids = _repeat(inputs, copies)
-        allowed = torch.tensor([i for i in range(low, high) if i not in set(self.keep)])
+        allowed = torch.arange(*self.vocabulary)
+        allowed = allowed[~torch.isin(allowed, torch.tensor(self.keep, dtype=torch.long))]
+        if len(allowed) == 0:
+            raise InputError(f"vocabulary={self.vocabulary} has no id that is not in keep; draw from a wider range.")
         drawn = allowed[torch.randint(len(allowed), ids.shape, generator=generator)].to(ids)
         replaced = (torch.rand(ids.shape, generator=generator) < self.rate).to(ids.device)
         kept = torch.isin(ids, torch.tensor(self.keep, dtype=ids.dtype, device=ids.device))
@@ -107,9 +114,10 @@ class Watched:
     """What a layer's units did over the copies of a sample."""
 
     units: NDArray[np.int64]
-    """Which units were watched: all, or for an embedding those that the sample uses."""
+    """Which units were watched: all, or for an embedding the rows that the sample looks up."""
     values: NDArray[np.float32]
-    """Copies × units; a unit with several outputs (places of an image, tokens of a text) by their mean."""
+    """Copies × units; a unit with several outputs (places of an image, tokens of a text) by their mean, without
+    padding."""
 
 
 @dataclass(frozen=True)
@@ -129,25 +137,27 @@ def observe(
     copies: int,
     perturbation: Perturbation | None,
     generator: torch.Generator,
-    batch_size: int = 128,
+    batch_size: int | None = None,
 ) -> Observation:
     """Send perturbed copies of a sample through the network, a batch at a time, so that memory stays bounded."""
+    batch_size = batch_size or max(DRAWN_TOGETHER, min(128, 16 * task.modest_batch(128)))
     batch = task.batch([sample])
     inputs, rebuild = _split(batch)
     perturb = perturbation or default_perturbation(inputs)
-    used = _tokens_of(inputs)
+    mask = _padding_mask(inputs)
     recorded: list[list[NDArray[np.float32]]] = [[] for _ in slices.layers]
     losses: list[NDArray[np.float64]] = []
-    with torch.no_grad(), recording(model, slices, used) as take:
+    used = _lookups(task, model, slices, batch)
+    with torch.inference_mode(), recording(model, slices, used, mask) as take:
         for perturbed, count in _copies(perturb, inputs, copies, batch_size, generator):
             outputs, targets = task.outputs(model, rebuild(perturbed, count))
             # in single precision nearly equal losses tie, and the selection becomes unstable
             losses.append(task.sample_losses(outputs.double(), targets).cpu().numpy())
-            for rows, values in zip(recorded, take(), strict=True):
-                rows.append(values.float().cpu().numpy())
+            for layer, rows, values in zip(slices.layers, recorded, take(), strict=True):
+                rows.append(_per_copy(values, count, layer, mask).float().cpu().numpy())
     layers = tuple(
-        Watched(units=_units(layer, used), values=np.concatenate(rows))
-        for layer, rows in zip(slices.layers, recorded, strict=True)
+        Watched(units=lookup.rows.cpu().numpy() if lookup else np.arange(layer.units), values=np.concatenate(rows))
+        for layer, lookup, rows in zip(slices.layers, used, recorded, strict=True)
     )
     return Observation(layers=layers, losses=np.concatenate(losses))
 
@@ -173,53 +183,132 @@ def _joined(parts: list[Any]) -> Any:
     return torch.cat(parts)
 
 
+@dataclass(frozen=True)
+class Lookup:
+    """What a sample looks up in an embedding."""
+
+    rows: Tensor
+    """The different rows."""
+    places: tuple[int, ...]
+    """How many ids there are in each call."""
+
+
 @contextmanager
-def recording(model: nn.Module, slices: Slices, used: Tensor | None = None) -> Iterator[Callable[[], list[Tensor]]]:
-    """Watch the slices of every forward pass inside; the call that it gives hands out what was seen since the last."""
+def recording(
+    model: nn.Module, slices: Slices, used: Sequence[Lookup | None] | None = None, mask: Tensor | None = None
+) -> Iterator[Callable[[], list[Tensor]]]:
+    """Watch the slices of every forward pass inside; the call that it gives hands out what was seen since the last.
+
+    Of an embedding those rows are watched that ``used`` names, by default all. ``mask`` has 0 where the inputs are
+    padded, which no mean over tokens includes.
+    """
     seen: list[list[Tensor]] = [[] for _ in slices.layers]
+    lookups = used or [None] * len(seen)
     modules = dict(model.named_modules())
     handles = [
-        _hook(modules[layer.module], layer, bucket, used) for layer, bucket in zip(slices.layers, seen, strict=True)
+        _hook(modules[layer.module], layer, bucket, mask)
+        for layer, bucket in zip(slices.layers, seen, strict=True)
+        if layer.kind != "embedding"
     ]
 
     def take() -> list[Tensor]:
-        values = [_mean_of_calls(bucket, layer) for bucket, layer in zip(seen, slices.layers, strict=True)]
-        for bucket in seen:
+        values = []
+        for layer, bucket, lookup in zip(slices.layers, seen, lookups, strict=True):
+            _require_calls(bucket, layer)
+            values.append(_mean_of_calls(_counts(bucket, layer, lookup) if layer.kind == "embedding" else bucket))
             bucket.clear()
         return values
 
     try:
-        yield take
+        with _Ids(model, slices, seen):
+            yield take
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _mean_of_calls(bucket: list[Tensor], layer: Layer) -> Tensor:
-    """What was seen of a layer; one that is called several times in a pass is seen by the mean of its calls."""
-    if not bucket:
+class _Ids(TorchFunctionMode):
+    """Sees the ids looked up in embeddings; a module's arguments may be others, as where it counts positions itself."""
+
+    def __init__(self, model: nn.Module, slices: Slices, seen: list[list[Tensor]]) -> None:
+        super().__init__()
+        modules = dict(model.named_modules())
+        layers = zip(slices.layers, seen, strict=True)
+        self._seen = {id(modules[layer.module].weight): bucket for layer, bucket in layers if layer.kind == "embedding"}
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is functional.embedding and id(args[1]) in self._seen:
+            self._seen[id(args[1])].append(args[0])
+        return function(*args, **(kwargs or {}))
+
+
+def _lookups(task: Task, model: nn.Module, slices: Slices, batch: Batch) -> list[Lookup | None]:
+    """What a sample, as a batch of one, looks up in each embedding; None for other layers."""
+    if all(layer.kind != "embedding" for layer in slices.layers):
+        return [None] * len(slices.layers)
+    seen: list[list[Tensor]] = [[] for _ in slices.layers]
+    with torch.no_grad(), _Ids(model, slices, seen):
+        task.outputs(model, batch)
+    found: list[Lookup | None] = []
+    for layer, calls in zip(slices.layers, seen, strict=True):
+        if layer.kind != "embedding":
+            found.append(None)
+            continue
+        _require_calls(calls, layer)
+        rows = torch.cat([ids.flatten() for ids in calls]).unique()
+        found.append(Lookup(rows, tuple(ids.numel() for ids in calls)))
+    return found
+
+
+def _counts(calls: list[Tensor], layer: Layer, lookup: Lookup | None) -> list[Tensor]:
+    """How often each copy looks up each of the rows, in each call."""
+    rows = lookup.rows if lookup else torch.arange(layer.units, device=calls[0].device)
+    places = lookup.places if lookup else [ids[0].numel() for ids in calls]
+    return [(ids.reshape(-1, count, 1) == rows).sum(1).float() for ids, count in zip(calls, places, strict=True)]
+
+
+def _require_calls(calls: list[Tensor], layer: Layer) -> None:
+    if not calls:
         raise InputError(
-            f"{layer.name} took no part in the forward pass; freeze it (requires_grad_(False)) if it is not used."
+            f"{layer.name} was not called in the forward pass; freeze it (requires_grad_(False)) to leave it as it is."
         )
-    return torch.stack(bucket).mean(0) if len(bucket) > 1 else bucket[0]
 
 
-def _hook(module: nn.Module, layer: Layer, bucket: list[Tensor], used: Tensor | None) -> Any:
+def _mean_of_calls(calls: list[Tensor]) -> Tensor:
+    """A layer that is called several times in a pass, maybe once for all copies, is seen by the mean of its calls."""
+    return torch.stack(torch.broadcast_tensors(*calls)).mean(0) if len(calls) > 1 else calls[0]
+
+
+def _per_copy(values: Tensor, count: int, layer: Layer, mask: Tensor | None) -> Tensor:
+    """One row for each copy: some layers see the tokens of all copies as one list, or once what all have in common."""
+    if len(values) == 1:
+        return values.expand(count, -1)
+    if len(values) % count:
+        raise NotYetSupportedError(
+            f"{layer.name} gave {len(values)} outputs for {count} copies of a sample, so it can't be told which belong "
+            "to which copy; freeze it (requires_grad_(False)) to update the rest of the model."
+        )
+    return values if len(values) == count else _mean_of_tokens(values.reshape(count, -1, values.shape[1]), mask)
+
+
+def _mean_of_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean over the second axis; where that is the sample's tokens, without padding."""
+    if mask is None or values.shape[1] != mask.shape[1]:
+        return values.mean(1)
+    return (values * mask[:, :, None]).sum(1) / mask.sum()
+
+
+def _hook(module: nn.Module, layer: Layer, bucket: list[Tensor], mask: Tensor | None) -> Any:
     if isinstance(module, nn.MultiheadAttention):
         return _attention_hook(module, layer, bucket)
-    if layer.kind == "embedding":
-
-        def count(_: nn.Module, args: tuple[Any, ...], __: Any) -> None:
-            ids = args[0].flatten(1)
-            tokens = torch.arange(layer.units, device=ids.device) if used is None else used.to(ids.device)
-            bucket.append((ids[:, :, None] == tokens).sum(1).float())
-
-        return module.register_forward_hook(count)
     channels_first = "convolution" in layer.kind
 
     def average(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
-        middle = tuple(range(2, output.ndim)) if channels_first else tuple(range(1, output.ndim - 1))
-        bucket.append(output.mean(middle) if middle else output.clone())
+        if output.ndim == 2:
+            bucket.append(output.clone())
+        else:
+            places = output.flatten(2).mT if channels_first else output.flatten(1, -2)
+            bucket.append(_mean_of_tokens(places, None if channels_first else mask))
 
     return module.register_forward_hook(average)
 
@@ -245,16 +334,10 @@ def _attention_hook(module: nn.MultiheadAttention, layer: Layer, bucket: list[Te
     return module.register_forward_pre_hook(project, with_kwargs=True)
 
 
-def _units(layer: Layer, used: Tensor | None) -> NDArray[np.int64]:
-    if layer.kind == "embedding" and used is not None:
-        return used.cpu().numpy()
-    return np.arange(layer.units)
-
-
-def _tokens_of(inputs: Any) -> Tensor | None:
-    """The different tokens of a text sample, else None."""
-    ids = inputs.get("input_ids") if isinstance(inputs, Mapping) else inputs
-    return ids.unique() if isinstance(ids, Tensor) and not ids.is_floating_point() else None
+def _padding_mask(inputs: Any) -> Tensor | None:
+    """1 for the tokens of a text sample and 0 for its padding; None where there is none."""
+    mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
+    return mask if isinstance(mask, Tensor) and mask.ndim == 2 and 0 < mask.sum() < mask.numel() else None
 
 
 def _split(batch: Batch) -> tuple[Any, Callable[[Any, int], Batch]]:

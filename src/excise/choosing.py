@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from excise.activations import Observation
-from excise.selection import Method, lfoci
+from excise.activations import Observation, Watched
+from excise.selection import Method, lfoci, threads_of
 from excise.slices import Slices
 
 Way = Literal["per-layer", "joint", "cheap", "one", "random", "largest-change", "all"]
 WAYS = ("per-layer", "joint", "cheap", "one", "random", "largest-change", "all")
-MOST_PER_LAYER = 8  # columns that L-FOCI looks for in one layer of one sample
+MOST_PER_LAYER = 3  # columns that L-FOCI looks for in one layer of one sample
 
 
 @dataclass(frozen=True)
@@ -39,22 +40,48 @@ class Choice:
 def choose_per_layer(
     observations: Sequence[Observation], slices: Slices, *, share: float, seed: int, n_jobs: int | None = None
 ) -> Choice:
-    """L-FOCI for each sample and layer; then the most-voted share of each layer's slices."""
+    """L-FOCI for each sample and layer; then the most-voted share of each layer's slices.
+
+    Where it finds nothing at all, as for a sample whose loss hardly reacts, each layer's slice of largest T is taken.
+    """
+    searches = [
+        (low, watched, observation.losses)
+        for observation in observations
+        for low, watched in zip(slices.offsets, observation.layers, strict=False)
+    ]
+    found = _search(searches, seed, n_jobs, keep_first=False)
+    if not any(found):
+        found = _search(searches, seed, n_jobs, keep_first=True)
     votes: Counter[int] = Counter()
     scores: dict[int, float] = defaultdict(float)
-    for observation in observations:
-        for low, watched in zip(slices.offsets, observation.layers, strict=False):
-            picks = _lfoci(watched.values, observation.losses, seed, n_jobs, max_features=MOST_PER_LAYER)
-            for column, score in picks:
-                number = low + int(watched.units[column])
-                votes[number] += 1
-                scores[number] += score
+    for picks in found:
+        for number, score in picks:
+            votes[number] += 1
+            scores[number] += score
     numbers: list[int] = []
     for low, layer in zip(slices.offsets, slices.layers, strict=False):
         picked = [number for number in votes if low <= number < low + layer.units]
         picked.sort(key=lambda number: (-votes[number], -scores[number], number))
         numbers += picked[: max(1, math.ceil(share * layer.units))]
+    if not numbers:  # the loss does not change at all: nothing tells the slices apart
+        numbers = list(range(slices.offsets[-2], slices.offsets[-1]))
     return Choice(tuple(sorted(numbers)), dict(scores), dict(votes))
+
+
+def _search(
+    searches: Sequence[tuple[int, Watched, NDArray[np.float64]]], seed: int, n_jobs: int | None, *, keep_first: bool
+) -> list[list[tuple[int, float]]]:
+    """For each layer and sample the slices that L-FOCI picks, by number, with their T."""
+    threads = threads_of(n_jobs)
+    inner = threads if len(searches) < threads else 1  # many searches side by side, or many threads in one
+
+    def search(of: tuple[int, Watched, NDArray[np.float64]]) -> list[tuple[int, float]]:
+        low, watched, losses = of
+        picks = _lfoci(watched.values, losses, seed, inner, max_features=MOST_PER_LAYER, keep_first=keep_first)
+        return [(low + int(watched.units[column]), score) for column, score in picks]
+
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        return list(pool.map(search, searches))
 
 
 def choose_jointly(
@@ -78,6 +105,8 @@ def choose_jointly(
         for column, score in picks:
             votes[int(numbers[column])] += 1
             scores[int(numbers[column])] += score
+    if not votes:
+        return Choice(tuple(range(slices.offsets[-2], slices.offsets[-1])))
     return Choice(tuple(sorted(votes)), dict(scores), dict(votes))
 
 

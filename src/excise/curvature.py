@@ -152,17 +152,19 @@ def _fisher_product(task: Task, model: nn.Module, batch: Batch, parameters: Tens
     return result
 
 
-def rank_one(block: Block, gradients: tuple[Tensors, Tensors], parameters: tuple[Tensors, Tensors]) -> Operator:
-    """The paper's finite difference, as its code has it: d dᵀ / ‖Δw‖₁ with d the difference of two gradients."""
-    difference = block.gather(gradients[0]) - block.gather(gradients[1])
+def rank_one_root(block: Block, gradients: tuple[Tensors, Tensors], parameters: tuple[Tensors, Tensors]) -> Tensor:
+    """The r whose rrᵀ is the paper's finite difference, as its code has it: d dᵀ / ‖Δw‖₁, d that of two gradients."""
     step = (block.gather(parameters[0]) - block.gather(parameters[1])).abs().sum()
     if step == 0:
         raise InputError("the two epochs have the same parameters on this block, so no finite difference can be taken.")
+    root: Tensor = (block.gather(gradients[0]) - block.gather(gradients[1])) / step.sqrt()
+    return root
 
-    def product(vector: Tensor) -> Tensor:
-        return difference * (difference @ vector) / step
 
-    return Operator(len(difference), product)
+def rank_one(block: Block, gradients: tuple[Tensors, Tensors], parameters: tuple[Tensors, Tensors]) -> Operator:
+    """The paper's curvature of the training set."""
+    root = rank_one_root(block, gradients, parameters)
+    return Operator(len(root), lambda vector: root * (root @ vector))
 
 
 def ggn_rows(
@@ -177,7 +179,7 @@ def ggn_rows(
     for batch in task.batches(ids, batch_size):
         network = outputs_of(task, model, batch)
         outputs, targets = task.outputs(model, batch)
-        cotangents = _hessian_roots(task, outputs.detach(), targets)  # (samples, outputs, roots)
+        cotangents = hessian_roots(task, outputs.detach(), targets)  # (samples, outputs, roots)
         back = vjp(network, parameters)[1]
         for sample in range(len(outputs)):
             for root in cotangents[sample].T:
@@ -189,7 +191,7 @@ def ggn_rows(
     return result
 
 
-def _hessian_roots(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+def hessian_roots(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     """S with S Sᵀ = ∇²ℓ for each sample."""
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
@@ -211,11 +213,13 @@ def solve(
     iterations: int = 8,
     tolerance: float = 1e-6,
     rows: Tensor | None = None,
+    precondition: Callable[[Tensor], Tensor] | None = None,
 ) -> Solution:
     """Solve (C + damping I) x = b.
 
     ``auto`` is ``cholesky`` for a small block and ``cg``, truncated after some iterations, for others;
-    ``sample-space`` needs ``rows`` with VᵀV = C and is quick where these are few. An indefinite matrix gets more on its
+    ``sample-space`` needs ``rows`` with VᵀV = C and is quick where these are few. ``precondition`` multiplies with an
+    approximate inverse, so that ``cg`` needs fewer iterations. An indefinite matrix gets more on its
     diagonal until it is positive definite.
     """
     choice(method, ("auto", "cg", "cholesky", "sample-space"), "method")
@@ -231,7 +235,8 @@ def solve(
         x, damping = _solve_by_cholesky(operator, b, damping)
         count = 1
     else:
-        x, count, damping = _solve_by_cg(operator, b, damping, iterations, tolerance)
+        x, rest, count, damping = _solve_by_cg(operator, b, damping, iterations, tolerance, precondition or _unchanged)
+        return Solution(x, float(rest.norm() / b.norm().clamp_min(1e-300)), count, damping, method)
     residual = operator.product(x) + damping * x - b
     return Solution(x, float(residual.norm() / b.norm().clamp_min(1e-300)), count, damping, method)
 
@@ -257,17 +262,27 @@ def _solve_by_cholesky(operator: Operator, b: Tensor, damping: float) -> tuple[T
         damping = max(2 * damping, least)  # the usual diagonal modification of an indefinite Hessian
 
 
+def _unchanged(vector: Tensor) -> Tensor:
+    return vector
+
+
 def _solve_by_cg(
-    operator: Operator, b: Tensor, damping: float, iterations: int, tolerance: float
-) -> tuple[Tensor, int, float]:
+    operator: Operator,
+    b: Tensor,
+    damping: float,
+    iterations: int,
+    tolerance: float,
+    precondition: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor, int, float]:
     """Conjugate gradients; where a direction of negative curvature turns up, begin again with more on the diagonal."""
+    goal = tolerance**2 * (b @ b)
     while True:
         x, rest = torch.zeros_like(b), b.clone()
-        direction, size = rest.clone(), rest @ rest
-        goal = tolerance**2 * size
+        direction = precondition(rest)
+        size = rest @ direction
         for iteration in range(iterations):
-            if size <= goal:
-                return x, iteration, damping
+            if rest @ rest <= goal:
+                return x, rest, iteration, damping
             bent = operator.product(direction) + damping * direction
             along = direction @ bent
             if along <= 0:
@@ -275,7 +290,8 @@ def _solve_by_cg(
                 break
             x = x + (size / along) * direction
             rest = rest - (size / along) * bent
-            size, previous = rest @ rest, size
-            direction = rest + (size / previous) * direction
+            better = precondition(rest)
+            size, previous = rest @ better, size
+            direction = better + (size / previous) * direction
         else:
-            return x, iterations, damping
+            return x, rest, iterations, damping

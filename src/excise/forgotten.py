@@ -22,6 +22,8 @@ class Forgotten:
     scores: dict[str, float]
     """Why: for each slice that L-FOCI picked, the sum of its T over the samples."""
     seconds: float
+    stages: dict[str, float]
+    """Seconds by stage."""
     step_share: float
     """How much of the step was taken: less than 1 where the guard or the line search shortened it."""
     parameters_changed: int

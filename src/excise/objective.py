@@ -20,12 +20,12 @@ def losses_on(task: Task, model: nn.Module, ids: Positions, *, batch_size: int =
     return result
 
 
-def gradient(task: Task, model: nn.Module, ids: Positions, *, batch_size: int = 256) -> dict[str, Tensor]:
+def gradient(task: Task, model: nn.Module, ids: Positions, *, batch_size: int | None = None) -> dict[str, Tensor]:
     """Σ ∇ℓ over the samples, by parameter; weight decay is not part of it."""
     weights = trained_parameters(model)
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     with torch.enable_grad():
-        for batch in task.batches(ids, batch_size):
+        for batch in task.batches(ids, batch_size or task.modest_batch(256)):
             loss = task.losses(model, batch).sum()
             slopes = torch.autograd.grad(loss, list(weights.values()), allow_unused=True, materialize_grads=True)
             for sum_, slope in zip(total.values(), slopes, strict=True):

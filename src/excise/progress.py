@@ -10,6 +10,45 @@ from typing import Any
 PATIENCE = 1.0  # seconds before a bar appears
 
 
+class Stages:
+    """Tells a bar what is going on, and remembers how many seconds each stage took.
+
+    >>> with Stages(enabled=False) as stages:
+    ...     stages.begin("counting", 2)
+    ...     stages.advance()
+    >>> list(stages.seconds)
+    ['counting']
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.seconds: dict[str, float] = {}
+        self._bar = Bar(enabled=enabled)
+        self._now, self._since = "", 0.0
+
+    def begin(self, label: str, total: float = 1) -> None:
+        """End the stage before, and begin one of ``total`` units."""
+        self._end()
+        self._now, self._since = label, time.perf_counter()
+        self._bar.start(label, total)
+
+    def advance(self, units: float = 1) -> None:
+        """Count some units as done."""
+        self._bar.advance(units)
+
+    def __enter__(self) -> Stages:
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._end()
+        self._bar.__exit__(*error)
+
+    def _end(self) -> None:
+        if self._now:
+            self.seconds[self._now] = self.seconds.get(self._now, 0.0) + time.perf_counter() - self._since
+        self._now = ""
+
+
 class Bar:
     """A progress bar that stays away from short jobs, or, switched off, from all.
 

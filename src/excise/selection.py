@@ -163,7 +163,7 @@ def _select(
     limit = _limit(max_features, X.shape[1], inputs.choice(method, ("full", "cheap"), "method"))
     if standardize:
         _refuse_constant_columns(X, names)
-    threads = _threads(n_jobs)
+    threads = threads_of(n_jobs)
     rng = inputs.generator(random_state)
     y, X = perturbed(rng, y, X, noise=noise, perturb=perturb)
     above, below = ranks(y)
@@ -227,7 +227,8 @@ def _limit(max_features: int | None, p: int, method: str) -> int:
     return 1 if method == "cheap" else limit
 
 
-def _threads(n_jobs: int | None) -> int:
+def threads_of(n_jobs: int | None) -> int:
+    """How many threads that asks for."""
     if n_jobs is None or n_jobs == -1:
         return available_cores()
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs < 1:

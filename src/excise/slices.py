@@ -7,6 +7,7 @@ all that the rest of the package needs to know about kinds of layers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -99,46 +100,78 @@ class Slices:
         numbers = torch.tensor(sorted(set(chosen)), dtype=torch.long)
         offsets = torch.tensor(self.offsets)
         which = torch.searchsorted(offsets, numbers, right=True) - 1
-        parts: list[tuple[Rows, Tensor]] = []
-        for index in which.unique().tolist():
-            units = numbers[which == index] - offsets[index]
-            parts += [(rows, units) for rows in self.layers[index].parts]
-        return Block(parts=tuple(parts))
+        return Block(
+            tuple(
+                Chosen(index, numbers[which == index] - offsets[index], self.layers[index].parts)
+                for index in which.unique().tolist()
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Some units of one layer; their weights are a matrix with a row for each unit."""
+
+    layer: int
+    """Number of the layer in its ``Slices``."""
+    units: Tensor
+    parts: tuple[Rows, ...]
+
+    def take(self, tensors: Tensors) -> Tensor:
+        """The matrix, from tensors that are shaped like the parameters."""
+        return torch.cat([rows.take(tensors[rows.parameter], self.units) for rows in self.parts], dim=1)
+
+    def put(self, tensors: Tensors, matrix: Tensor) -> None:
+        """Set the units' weights in place."""
+        for rows, values in zip(self.parts, matrix.split(self.widths(tensors), dim=1), strict=True):
+            rows.put(tensors[rows.parameter], self.units, values)
+
+    def widths(self, tensors: Tensors) -> list[int]:
+        """How many columns of the matrix each part has."""
+        return [rows.take(tensors[rows.parameter], self.units[:1]).numel() for rows in self.parts]
+
+    def shape(self, tensors: Tensors) -> tuple[int, int]:
+        """Units and weights of each."""
+        return len(self.units), sum(self.widths(tensors))
 
 
 @dataclass(frozen=True)
 class Block:
     """A part of a model's parameters, as one vector."""
 
-    parts: tuple[tuple[Rows, Tensor], ...]
+    chosen: tuple[Chosen, ...]
     whole: tuple[str, ...] = ()
     """Parameters that belong to it as a whole, such as those of normalisation layers."""
 
     def gather(self, tensors: Tensors) -> Tensor:
         """The block's entries of tensors that are shaped like the parameters, as a vector."""
-        pieces = [rows.take(tensors[rows.parameter], units).reshape(-1) for rows, units in self.parts]
+        pieces = [chosen.take(tensors).reshape(-1) for chosen in self.chosen]
         pieces += [tensors[name].reshape(-1) for name in self.whole]
         return torch.cat(pieces)
 
     def scatter(self, vector: Tensor, like: Tensors) -> dict[str, Tensor]:
         """Tensors shaped like the parameters that hold the vector in the block and 0 elsewhere."""
         out = {name: torch.zeros_like(tensor, memory_format=torch.contiguous_format) for name, tensor in like.items()}
-        at = 0
-        for rows, units in self.parts:
-            tensor = out[rows.parameter]
-            size = rows.take(tensor, units[:1]).numel() * len(units)
-            rows.put(tensor, units, vector[at : at + size])
-            at += size
-        for name in self.whole:
-            size = out[name].numel()
-            out[name].copy_(vector[at : at + size].reshape(out[name].shape))
-            at += size
+        pieces = vector.split(self._sizes(like))
+        for chosen, piece in zip(self.chosen, pieces, strict=False):
+            chosen.put(out, piece.reshape(chosen.shape(like)))
+        for name, piece in zip(self.whole, pieces[len(self.chosen) :], strict=True):
+            out[name].copy_(piece.reshape(out[name].shape))
         return out
+
+    def matrices(self, vector: Tensor, like: Tensors) -> list[Tensor]:
+        """The vector (or each of a stack of them) as one matrix for each of the chosen layers."""
+        shapes = [chosen.shape(like) for chosen in self.chosen]
+        pieces = vector.split([units * width for units, width in shapes], dim=-1)
+        return [piece.reshape(*vector.shape[:-1], *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     def size(self, like: Tensors) -> int:
         """How many parameters it has."""
-        rows = sum(part.take(like[part.parameter], units[:1]).numel() * len(units) for part, units in self.parts)
-        return rows + sum(like[name].numel() for name in self.whole)
+        return sum(self._sizes(like))
+
+    def _sizes(self, like: Tensors) -> list[int]:
+        sizes = [math.prod(chosen.shape(like)) for chosen in self.chosen]
+        return sizes + [like[name].numel() for name in self.whole]
 
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:
@@ -148,7 +181,7 @@ def trainable(model: nn.Module) -> dict[str, Tensor]:
 
 def everything(model: nn.Module) -> Block:
     """The block of all trainable parameters."""
-    return Block(parts=(), whole=tuple(trainable(model)))
+    return Block(chosen=(), whole=tuple(trainable(model)))
 
 
 def find_slices(model: nn.Module) -> Slices:

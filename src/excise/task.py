@@ -18,6 +18,9 @@ from torch.utils.data import TensorDataset, default_collate
 from excise.errors import InputError
 
 Batch = Any
+MOST_INPUT_VALUES = (
+    400_000  # in a batch that is kept for a backward pass: 130 images of 3 × 32 × 32, 2 of 3 × 224 × 224
+)
 Ids = Sequence[int] | Tensor | NDArray[Any]
 CONVEX_LOSSES = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss, nn.MSELoss, nn.SmoothL1Loss, nn.HuberLoss, nn.L1Loss)
 Forward = Callable[[nn.Module, Batch], tuple[Tensor, Tensor]]
@@ -75,10 +78,10 @@ class Task:
             len(trained) == 1
             and isinstance(trained[0], nn.Linear)
             and isinstance(self.loss, CONVEX_LOSSES)
-            and self._ends_in(trained[0])
+            and self.ends_in(trained[0])
         )
 
-    def _ends_in(self, layer: nn.Module) -> bool:
+    def ends_in(self, layer: nn.Module) -> bool:
         """Whether the layer's output is the model's."""
         seen: list[Tensor] = []
         handle = layer.register_forward_hook(lambda _, __, output: seen.append(output))
@@ -102,6 +105,13 @@ class Task:
         """The samples in batches, in the order given; the last one may be smaller."""
         for low in range(0, len(ids), size):
             yield self.batch(ids[low : low + size], dataset)
+
+    def modest_batch(self, most: int) -> int:
+        """A batch size at which the activations of large inputs, such as photographs, still fit into memory."""
+        inputs = self.batch([0])
+        inputs = next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs[0]
+        size = inputs.numel() if isinstance(inputs, Tensor) else 1
+        return max(1, min(most, MOST_INPUT_VALUES // max(1, size)))
 
     def outputs(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """What the model says about a batch, and what it should have said."""

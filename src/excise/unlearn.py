@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,17 +17,25 @@ from torch import Tensor, nn
 
 from excise import objective
 from excise.activations import Observation, Perturbation, observe
+from excise.batchnorm import reestimate
 from excise.choosing import WAYS, Choice, Way, choose_at_random, choose_jointly, choose_largest, choose_per_layer
-from excise.curvature import Kind, Solver, curvature, solve
+from excise.curvature import Solver
 from excise.drift import Drift, drift
 from excise.errors import InputError, warn
 from excise.forgotten import Forgotten
 from excise.inputs import choice, whole
+from excise.linear import has_features
+from excise.newton import CURVATURES, MOST_FEATURES, Curvature, Newton, cached_newton, sampled_newton, where_it_fits
+from excise.paper import COPIES, paper_change, paper_sigma
 from excise.privacy import BudgetAccountant, Certificate, add_noise, analytic_sigma, certify, newton_distance
+from excise.probe import Probe, draw_probe
+from excise.progress import Stages
 from excise.slices import Block, Slices, everything, find_slices, trainable
 from excise.task import Task, evaluating, positions, trained_parameters
+from excise.training import GradientTrace
 
 NEGLIGIBLE_RISE = 0.05  # a mean loss near 0 may rise by this without costing more than a point of accuracy
+CHECKED = 256  # samples that the model is checked on up front
 Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
 
 
@@ -33,11 +43,36 @@ class NotConvergedWarning(UserWarning):
     """The model is not near a minimum of its objective, so a Newton step says little about retraining."""
 
 
+@dataclass(frozen=True)
+class Request:
+    """What is to be forgotten, and what remains."""
+
+    ids: list[int]
+    residual: Tensor
+    seed: int
+    stages: Stages
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Which slices were changed and why, and how much of the step was taken."""
+
+    chosen: set[int]
+    scores: dict[int, float]
+    share: float
+    losses: Tensor | None = None
+    """Losses of the probe under the new model, where they are known."""
+
+
 class Unlearner:
     """Makes a trained model forget samples, as if it had never seen them.
 
     Args:
         task: The model, its loss and its data.
+        method: ``"excise"``, or ``"paper"`` for all choices as in the paper: joint L-FOCI over 1,000 copies, its
+            rank-one curvature (which needs ``trace``), its noise. It is there to be compared with; of the options
+            below it heeds ``perturbation``, ``seed``, ``noise_seed`` and ``n_jobs``.
+        trace: The gradients of the last two epochs, from ``fit(..., recorder=True)`` or a ``GradientRecorder``.
         steps: How many block steps to take; more than one repeats on the objective without the samples, with the slices
             chosen anew and a line search.
         selection: How to choose the slices: ``"per-layer"`` (L-FOCI for each sample and layer, the most-voted share),
@@ -47,52 +82,67 @@ class Unlearner:
         copies: Perturbed copies of each sample.
         watched: How many of the samples to perturb and watch, at the most.
         perturbation: How to perturb a sample; None for Gaussian noise on real-valued inputs.
-        curvature: ``"ggn"``, ``"hessian"`` or ``"fisher"``.
-        curvature_samples: How many retained samples to take it from.
-        solver: ``"auto"``, ``"cg"``, ``"cholesky"``.
+        curvature: ``"cached"``, which ``prepare`` makes once for all requests (see ``kfac``; models with layers that
+            it does not know fall back to ``"ggn"``), or computed for every request: ``"ggn"``, ``"hessian"``,
+            ``"fisher"``.
+        curvature_samples: How many retained samples to take it from; None for 1,000, and for convex models 20,000.
+        solver: ``"auto"``, ``"cg"``, ``"cholesky"``; for curvature that is computed for every request.
         iterations: Iterations of conjugate gradients.
         step_size: Multiple of the Newton step.
         refine: ``"drift"`` or a ``Drift`` adds a pass over the retained samples (see ``drift``), which forgets better
             where it is affordable; None for the step alone.
         guard: The most that the mean loss of retained samples may rise, as a factor (a rise by 0.05 always may); None
             for no guard.
+        batch_statistics: Of batch normalisation: ``"keep"``, or ``"reestimate"`` on the retained samples, by a pass
+            over them.
         lipschitz: L, a bound on the norm of every sample's gradient, weight decay included; needed for noise.
         hessian_lipschitz: M, a Lipschitz constant of the loss's Hessian; needed for noise.
         budget: What all requests together may spend; one that does not fit raises ``RetrainRequired``.
         seed: For everything random but the noise.
         noise_seed: For the noise. None for a fresh secret one: whoever knows the seed can subtract the noise again.
         n_jobs: Threads of L-FOCI; None for all cores.
+        progress: Whether to show a bar, where it takes more than a second.
     """
 
     def __init__(
         self,
         task: Task,
         *,
+        method: Literal["excise", "paper"] = "excise",
+        trace: GradientTrace | None = None,
         steps: int = 1,
         selection: Way | Selector = "per-layer",
         share: float = 0.3,
         copies: int = 128,
         watched: int = 16,
         perturbation: Perturbation | None = None,
-        curvature: Kind = "ggn",
-        curvature_samples: int = 1000,
+        curvature: Curvature = "cached",
+        curvature_samples: int | None = None,
         solver: Solver = "auto",
         iterations: int = 8,
-        step_size: float = 1.5,
+        step_size: float = 1.0,
         refine: Literal["drift"] | Drift | None = None,
         guard: float | None = 1.5,
+        batch_statistics: Literal["keep", "reestimate"] = "keep",
         lipschitz: float | None = None,
         hessian_lipschitz: float | None = None,
         budget: BudgetAccountant | None = None,
         seed: int = 0,
         noise_seed: int | None = None,
         n_jobs: int | None = None,
+        progress: bool = False,
     ) -> None:
+        if choice(method, ("excise", "paper"), "method") == "paper":
+            selection, copies, watched, guard, steps, refine = "joint", COPIES, 1, None, 1, None
+            _require_trace(trace, task)
         if not callable(selection):
             choice(selection, WAYS, "selection")
-        choice(curvature, ("ggn", "hessian", "fisher"), "curvature")
+        choice(curvature, CURVATURES, "curvature")
+        choice(batch_statistics, ("keep", "reestimate"), "batch_statistics")
         choice(solver, ("auto", "cg", "cholesky"), "solver")
-        counts = {"steps": steps, "copies": copies, "watched": watched, "curvature_samples": curvature_samples}
+        counts = {"steps": steps, "copies": copies, "watched": watched, "iterations": iterations}
+        if curvature_samples is not None:
+            counts["curvature_samples"] = curvature_samples
         for name, count in counts.items():
             whole(count, name)
         if isinstance(refine, str):
@@ -104,6 +154,11 @@ class Unlearner:
         self.slices = find_slices(task.model)
         self._model = self._published = task.model
         self._length = len(task.train_set)
+        self._newton: Newton | None = None  # made by prepare, as is the probe
+        self._probe: Probe | None = None
+        self._probe_losses: Tensor | None = None  # under the model as it is now
+        self._method, self._trace, self._progress = method, trace, progress
+        self._batch_statistics = batch_statistics
         self._forgotten: set[int] = set()
         self._steps, self._selection, self._share = steps, selection, share
         self._copies, self._watched, self._perturbation = copies, watched, perturbation
@@ -131,6 +186,17 @@ class Unlearner:
         keep[list(self._forgotten | set(also))] = False
         return keep.nonzero().flatten()
 
+    def prepare(self) -> Unlearner:
+        """Make what all requests share, the kept curvature and a probe of retained samples; ``forget`` does so too."""
+        if self._newton is None:
+            generator = torch.Generator().manual_seed(self._seed)
+            ids = self._curvature_ids(generator)
+            with evaluating(self._model):
+                self._probe = draw_probe(self.task, self._model, ids, generator)
+                self._probe_losses = self._probe.losses(self.task, self._model)
+                self._newton = where_it_fits(self._make_newton(ids))
+        return self
+
     def forget(self, ids: Sequence[int], *, epsilon: float | None = None, delta: float | None = None) -> Forgotten:
         """A model that has forgotten the samples, in addition to those of earlier requests.
 
@@ -140,170 +206,243 @@ class Unlearner:
         """
         asked = self._checked(ids)
         sigma = self._sigma(len(self._forgotten) + len(asked), epsilon, delta)
+        self.prepare()
         begin = time.perf_counter()
-        residual = self.residual(also=asked)
-        generator = torch.Generator().manual_seed(self._seed)
-        probe = residual[torch.randperm(len(residual), generator=generator)[: self._curvature_samples]]
-        with evaluating(self._model):
+        with evaluating(self._model), Stages(enabled=self._progress) as stages:
+            request = Request(asked, self.residual(also=asked), self._seed, stages)
             model = copy.deepcopy(self._model)
-            before = self._mean_losses(model, asked, probe)
-            chosen: set[int] = set()
-            scores: dict[int, float] = {}
-            share = 1.0
-            for step in range(self._steps):
-                slopes = objective.slope(self.task, model, residual) if self._steps > 1 else {}
-                if step == 0:
-                    picked = self._choose(model, asked, probe, generator, self._seed)
-                else:
-                    picked = self._choose_steepest(slopes, len(picked.numbers))
-                block = self._block(model, picked)
-                if self._refine is not None:
-                    share = self._drift_guarded(model, block, asked, residual, probe, before[1])
-                elif self._steps == 1:
-                    share = self._one_step(model, block, asked, probe, len(residual), before[1])
-                else:
-                    share = min(share, self._descend(model, block, slopes, residual, probe))
-                chosen |= set(picked.numbers)
-                scores |= picked.scores
-            published = model
+            forget_before = self._forget_loss(model, asked)
+            retain_before = self._retained_loss(request, self._probe_losses)
+            outcome = self._rule(model, request)
+            if self._batch_statistics == "reestimate":
+                stages.begin("re-estimating batch statistics")
+                reestimate(self.task, model, request.residual)
+            stale = outcome.losses is None or self._batch_statistics == "reestimate"
+            losses = self._losses_of_probe(model) if stale else outcome.losses
+            published, shown = model, losses
             certificate = None  # without noise it can wait until it is asked for
             if sigma is not None:
-                certificate = self._certificate(model, residual, sigma, delta)  # of the weights before the noise
+                stages.begin("certifying and adding noise")
+                certificate = self._certificate(model, request.residual, sigma, delta)  # before the noise
                 published = copy.deepcopy(model)
-                self._blur(published, sigma)
-            after = self._mean_losses(published, asked, probe)
+                self._blur(published, sigma, outcome)
+                shown = self._losses_of_probe(published)
+            forget_after = self._forget_loss(published, asked)
         if self.budget is not None and epsilon is not None and delta is not None:
             self.budget.spend(epsilon, delta, removed=len(asked))
         seconds = time.perf_counter() - begin
         start, end = trainable(self._model), trainable(model)
         changed = sum(int((start[name] != end[name]).sum()) for name in end)
         self._forgotten |= set(asked)
-        self._model, self._published = model, published
+        self._model, self._published, self._probe_losses = model, published, losses
         return Forgotten(
             model=published,
             ids=tuple(asked),
-            slices=tuple(self.slices.name(number) for number in sorted(chosen)),
-            scores={self.slices.name(number): score for number, score in scores.items()},
+            slices=tuple(self.slices.name(number) for number in sorted(outcome.chosen)),
+            scores={self.slices.name(number): score for number, score in outcome.scores.items()},
             seconds=seconds,
-            step_share=share,
+            stages=stages.seconds,
+            step_share=outcome.share,
             parameters_changed=changed,
-            forget_loss=(before[0], after[0]),
-            retain_loss=(before[1], after[1]),
-            _certify=lambda: certificate or self._certificate(model, residual),
+            forget_loss=(forget_before, forget_after),
+            retain_loss=(retain_before, self._retained_loss(request, shown)),
+            _certify=lambda: certificate or self._certificate(model, request.residual),
         )
 
     def stability(self, ids: Sequence[int], seeds: Iterable[int]) -> dict[str, float]:
         """For each slice that is ever chosen, the share of the seeds for which it is; the model is not changed."""
         asked = self._checked(ids)
+        self.prepare()
         counts: Counter[int] = Counter()
         runs = list(seeds)
         residual = self.residual(also=asked)
-        with evaluating(self._model):
+        with evaluating(self._model), Stages(enabled=self._progress) as stages:
             for seed in runs:
-                generator = torch.Generator().manual_seed(seed)
-                probe = residual[torch.randperm(len(residual), generator=generator)[: self._curvature_samples]]
-                counts.update(self._choose(self._model, asked, probe, generator, seed).numbers)
+                counts.update(self._choose(self._model, Request(asked, residual, seed, stages)).numbers)
         return {self.slices.name(number): count / len(runs) for number, count in sorted(counts.items())}
 
-    def _choose(self, model: nn.Module, ids: list[int], probe: Tensor, generator: torch.Generator, seed: int) -> Choice:
+    def _curvature_ids(self, generator: torch.Generator) -> Tensor:
+        residual = self.residual()
+        count = self._curvature_samples
+        if count is None:
+            linear = self._kind == "cached" and has_features(self.task, self._model, self.slices)
+            count = MOST_FEATURES if linear else 1000
+        return residual[torch.randperm(len(residual), generator=generator)[:count]]
+
+    def _make_newton(self, ids: Tensor) -> Newton:
+        if self._kind == "cached":
+            kept = cached_newton(self.task, self._model, self.slices, ids, self._iterations, self._seed)
+            if kept is not None:
+                return kept
+        kind = "ggn" if self._kind == "cached" else self._kind
+        return sampled_newton(self.task, ids, kind, self._solver, self._iterations)
+
+    @property
+    def _rule(self) -> Callable[[nn.Module, Request], Outcome]:
+        """How a request is carried out: a function that changes the model in place."""
+        if self._method == "paper":
+            return self._as_in_the_paper
+        if self._refine is not None:
+            return self._by_drift
+        return self._by_step if self._steps == 1 else self._by_descent
+
+    def _by_step(self, model: nn.Module, request: Request) -> Outcome:
+        """The influence step w_P += (C_P + λI)⁻¹ Σ ∇ℓ / n, without a pass over the retained samples."""
+        picked = self._choose(model, request)
+        block = self._block(model, picked)
+        request.stages.begin("taking the step")
+        slope = block.gather(objective.gradient(self.task, model, request.ids)) / len(request.residual)
+        direction = self._step_size * self._direction(model, block, slope, request)
+        start, limit = copy.deepcopy(trainable(model)), self._limit(request)
+        before = self._retained_loss(request, self._probe_losses)
+        share = 1.0
+        while True:
+            _set(model, start, block.scatter(share * direction, start))
+            losses = self._losses_of_probe(model)
+            risen = self._retained_loss(request, losses)
+            if share < 1e-3 or risen <= limit:
+                return Outcome(set(picked.numbers), picked.scores, share, losses)
+            share *= _shorter(limit - before, risen - before)
+
+    def _by_descent(self, model: nn.Module, request: Request) -> Outcome:
+        """Block Newton steps on the objective without the samples; the first block is L-FOCI's."""
+        picked = self._choose(model, request)
+        outcome = Outcome(set(picked.numbers), dict(picked.scores), 1.0)
+        request.stages.begin("taking steps", self._steps)
+        for step in range(self._steps):
+            slopes = objective.slope(self.task, model, request.residual)
+            if step > 0:
+                picked = self._choose_steepest(slopes, len(picked.numbers))
+            share = self._descend(model, self._block(model, picked), slopes, request)
+            request.stages.advance()
+            outcome = Outcome(
+                outcome.chosen | set(picked.numbers), outcome.scores | picked.scores, min(outcome.share, share)
+            )
+        return outcome
+
+    def _by_drift(self, model: nn.Module, request: Request) -> Outcome:
+        """Drift, with half the force where the retained samples' loss rose too much."""
+        how = self._refine
+        assert how is not None
+        picked = Choice(tuple(range(len(self.slices)))) if how.everywhere else self._choose(model, request)
+        block, start = self.slices.block(picked.numbers), copy.deepcopy(trainable(model))
+        limit = self._limit(request)
+        slope = block.gather(objective.gradient(self.task, model, request.ids)) / len(request.residual)
+        step = block.scatter(self._direction(model, block, slope, request), start)
+        share = 1.0
+        while True:
+            request.stages.begin("drifting", how.epochs)
+            drift(self.task, model, request.residual, step, how, block=block, seed=request.seed, force=share)
+            losses = self._losses_of_probe(model)
+            if share < 0.1 or self._retained_loss(request, losses) <= limit:
+                return Outcome(set(picked.numbers), picked.scores, share, losses)
+            share /= 2
+            _set(model, start, {})
+
+    def _as_in_the_paper(self, model: nn.Module, request: Request) -> Outcome:
+        """One sample after the other, each with a block of its own."""
+        assert self._trace is not None
+        outcome = Outcome(set(), {}, 1.0)
+        for done, sample in enumerate(request.ids):
+            picked = self._choose(model, Request([sample], request.residual, request.seed, request.stages))
+            block = self.slices.block(picked.numbers)
+            request.stages.begin("taking the step")
+            left = self._length - len(self._forgotten) - done
+            start = copy.deepcopy(trainable(model))
+            change = paper_change(self.task, model, block, sample, self._trace, left)
+            _set(model, start, block.scatter(change, start))
+            outcome = Outcome(outcome.chosen | set(picked.numbers), outcome.scores | picked.scores, 1.0)
+        return outcome
+
+    def _choose(self, model: nn.Module, request: Request) -> Choice:
         if self._selection == "all":
             return Choice(tuple(range(len(self.slices))))
         if self._selection == "one":
-            return Choice((int(np.random.default_rng(seed).integers(len(self.slices))),))
+            return Choice((int(np.random.default_rng(request.seed).integers(len(self.slices))),))
         if self._selection == "largest-change":
-            return choose_largest(self._change_of_slices(model, ids, probe), share=self._share)
-        observations = [self._observe(model, sample, generator) for sample in ids[: self._watched]]
+            return choose_largest(self._change_of_slices(model, request), share=self._share)
+        observations = self._observe(model, request)
+        request.stages.begin("choosing slices", len(observations))
         if callable(self._selection):
             return Choice(tuple(sorted(set(self._selection(observations, self.slices)))))
+        options: dict[str, Any] = {"seed": request.seed, "n_jobs": self._n_jobs}
         if self._selection in ("joint", "cheap"):
-            method: Literal["full", "cheap"] = "cheap" if self._selection == "cheap" else "full"
-            return choose_jointly(observations, self.slices, seed=seed, method=method, n_jobs=self._n_jobs)
-        picked = choose_per_layer(observations, self.slices, share=self._share, seed=seed, n_jobs=self._n_jobs)
-        return choose_at_random(picked, self.slices, seed=seed) if self._selection == "random" else picked
+            return choose_jointly(
+                observations, self.slices, method="cheap" if self._selection == "cheap" else "full", **options
+            )
+        picked = choose_per_layer(observations, self.slices, share=self._share, **options)
+        return choose_at_random(picked, self.slices, seed=request.seed) if self._selection == "random" else picked
 
     def _choose_steepest(self, slopes: dict[str, Tensor], count: int) -> Choice:
         """The slices that the objective is steepest in: every slice's turn comes, so that steps converge."""
         return choose_largest(self._slice_norms(slopes), share=min(1.0, count / len(self.slices)))
 
-    def _observe(self, model: nn.Module, sample: int, generator: torch.Generator) -> Observation:
-        return observe(
-            self.task,
-            model,
-            self.slices,
-            sample,
-            copies=self._copies,
-            perturbation=self._perturbation,
-            generator=generator,
-        )
+    def _observe(self, model: nn.Module, request: Request) -> list[Observation]:
+        generator = torch.Generator().manual_seed(request.seed)
+        watched = request.ids[: self._watched]
+        request.stages.begin("watching the samples", len(watched))
+        observations = []
+        for sample in watched:
+            observations.append(
+                observe(
+                    self.task,
+                    model,
+                    self.slices,
+                    sample,
+                    copies=self._copies,
+                    perturbation=self._perturbation,
+                    generator=generator,
+                )
+            )
+            request.stages.advance()
+        return observations
 
     def _block(self, model: nn.Module, picked: Choice) -> Block:
-        return everything(model) if self._selection == "all" else self.slices.block(picked.numbers)
+        whole_model = self._selection == "all" and self._kind != "cached"
+        return everything(model) if whole_model else self.slices.block(picked.numbers)
 
-    def _newton(self, model: nn.Module, block: Block, slope: Tensor, probe: Tensor) -> Tensor:
+    def _direction(self, model: nn.Module, block: Block, slope: Tensor, request: Request) -> Tensor:
         """(C + λI)⁻¹ slope on the block."""
-        operator = curvature(self.task, model, block, probe, kind=self._kind)
-        found = solve(
-            operator,
-            slope,
-            damping=self.task.weight_decay,
-            method=self._solver,
-            iterations=self._iterations,
-        )
-        return found.x
+        assert self._newton is not None
+        return self._newton(model, block, slope, self._forgotten | set(request.ids))
 
-    def _one_step(
-        self, model: nn.Module, block: Block, ids: list[int], probe: Tensor, left: int, retain_loss: float
-    ) -> float:
-        """The influence step w_P += (C_P + λI)⁻¹ Σ ∇ℓ / n, without a pass over the retained samples."""
-        slope = block.gather(objective.gradient(self.task, model, ids)) / left
-        direction = self._step_size * self._newton(model, block, slope, probe)
-        return self._apply_guarded(model, block, direction, probe, retain_loss)
+    def _limit(self, request: Request) -> float:
+        """The most that the mean loss of retained samples may become."""
+        if self._guard is None:
+            return float("inf")
+        loss = self._retained_loss(request, self._probe_losses)
+        return max(self._guard * loss, loss + NEGLIGIBLE_RISE)
 
-    def _drift_guarded(
-        self, model: nn.Module, block: Block, ids: list[int], residual: Tensor, probe: Tensor, retain_loss: float
-    ) -> float:
-        """Drift, and go back part of the way where the retained samples' loss has risen too much."""
-        how = cast(Drift, self._refine)
-        drifted = copy.deepcopy(model)
-        drift(self.task, drifted, ids, residual, how, block=block, seed=self._seed)
-        all_of_it = everything(model)
-        direction = all_of_it.gather(trainable(drifted)) - all_of_it.gather(trainable(model))
-        return self._apply_guarded(model, all_of_it, direction, probe, retain_loss)
+    def _losses_of_probe(self, model: nn.Module) -> Tensor:
+        assert self._probe is not None
+        return self._probe.losses(self.task, model)
 
-    def _apply_guarded(self, model: nn.Module, block: Block, direction: Tensor, probe: Tensor, loss: float) -> float:
-        """Take the step, halved until the retained samples' loss rises no more than the guard allows."""
-        start = copy.deepcopy(trainable(model))
-        share = 1.0
-        while True:
-            _set(model, start, block.scatter(share * direction, start))
-            risen = float(objective.losses_on(self.task, model, probe).mean())
-            if self._guard is None or risen <= max(self._guard * loss, loss + NEGLIGIBLE_RISE) or share < 1e-3:
-                return share
-            share /= 2
+    def _retained_loss(self, request: Request, losses: Tensor | None) -> float:
+        assert self._probe is not None
+        assert losses is not None
+        return self._probe.mean(losses, self._forgotten | set(request.ids))
 
-    def _descend(
-        self, model: nn.Module, block: Block, slopes: dict[str, Tensor], residual: Tensor, probe: Tensor
-    ) -> float:
+    def _descend(self, model: nn.Module, block: Block, slopes: dict[str, Tensor], request: Request) -> float:
         """A block Newton step on the objective without the samples, backtracking until it falls: it can't diverge."""
         start = copy.deepcopy(trainable(model))
         slope = block.gather(slopes)
-        direction = -self._newton(model, block, slope, probe)
-        value = objective.value(self.task, model, residual)
+        direction = -self._direction(model, block, slope, request)
+        value = objective.value(self.task, model, request.residual)
         expected = float(slope @ direction)
         share = 1.0
         while share > 1e-6:
             _set(model, start, block.scatter(share * direction, start))
-            if objective.value(self.task, model, residual) <= value + 1e-4 * share * expected:
+            if objective.value(self.task, model, request.residual) <= value + 1e-4 * share * expected:
                 return share
             share /= 2
         _set(model, start, {})
         return 0.0
 
-    def _change_of_slices(self, model: nn.Module, ids: list[int], probe: Tensor) -> Any:
+    def _change_of_slices(self, model: nn.Module, request: Request) -> Any:
         """Size of each slice's part of the full update."""
-        block = everything(model)
-        slope = block.gather(objective.gradient(self.task, model, ids))
-        return self._slice_norms(block.scatter(self._newton(model, block, slope, probe), trainable(model)))
+        block = self.slices.block(range(len(self.slices)))
+        slope = block.gather(objective.gradient(self.task, model, request.ids))
+        return self._slice_norms(block.scatter(self._direction(model, block, slope, request), trainable(model)))
 
     def _slice_norms(self, tensors: dict[str, Tensor]) -> Any:
         sizes = []
@@ -319,6 +458,8 @@ class Unlearner:
             return None
         if epsilon is None or delta is None:
             raise InputError(f"epsilon and delta must be given together, not {epsilon!r} and {delta!r}.")
+        if self._method == "paper":
+            return paper_sigma(samples=self._length, weight_decay=self.task.weight_decay, epsilon=epsilon, delta=delta)
         if self._lipschitz is None or self._hessian_lipschitz is None:
             raise InputError(
                 "epsilon needs the constants that its guarantee rests on: pass lipschitz= (L) and hessian_lipschitz= "
@@ -339,14 +480,16 @@ class Unlearner:
         )
         return analytic_sigma(distance, epsilon, delta)
 
-    def _blur(self, model: nn.Module, sigma: float) -> None:
+    def _blur(self, model: nn.Module, sigma: float, outcome: Outcome) -> None:
+        """Add noise to all weights; the paper's method, to the block alone."""
         if sigma == 0:
             return
         seed = secrets.randbits(63) if self._noise_seed is None else self._noise_seed
         generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in trained_parameters(model).values():
-                parameter.copy_(add_noise(parameter, sigma, generator))
+        block = self.slices.block(outcome.chosen) if self._method == "paper" else everything(model)
+        start = copy.deepcopy(trainable(model))
+        noisy = add_noise(block.gather(start), sigma, generator)
+        _set(model, start, block.scatter(noisy - block.gather(start), start))
 
     def _certificate(
         self, model: nn.Module, residual: Tensor, sigma: float | None = None, delta: float | None = None
@@ -357,14 +500,12 @@ class Unlearner:
             sigma = delta = None
         return certify(norm, self.task.weight_decay, convex=self.task.is_convex, sigma=sigma, delta=delta)
 
-    def _mean_losses(self, model: nn.Module, ids: list[int], probe: Tensor) -> tuple[float, float]:
-        return float(objective.losses_on(self.task, model, ids).mean()), float(
-            objective.losses_on(self.task, model, probe).mean()
-        )
+    def _forget_loss(self, model: nn.Module, ids: list[int]) -> float:
+        return float(objective.losses_on(self.task, model, ids).mean())
 
     def _check_model(self) -> None:
         """A model whose loss is not finite, or that is far from a minimum, is found before the first request."""
-        ids = torch.arange(self._length)[: self._curvature_samples]
+        ids = torch.arange(self._length)[:CHECKED]
         with evaluating(self._model):
             loss = objective.losses_on(self.task, self._model, ids).mean()
             if not torch.isfinite(loss):
@@ -391,6 +532,24 @@ class Unlearner:
         if len(numbers) + len(self._forgotten) >= self._length:
             raise InputError("ids would leave no sample of train_set; a model of nothing must be trained anew.")
         return numbers
+
+
+def _shorter(allowed: float, risen: float) -> float:
+    """By which factor to shorten a step whose rise is too large: a loss rises with the square of a small step."""
+    return min(0.5, max(1 / 16, 0.9 * (allowed / risen) ** 0.5)) if math.isfinite(risen) else 1 / 16
+
+
+def _require_trace(trace: GradientTrace | None, task: Task) -> None:
+    if trace is None:
+        raise InputError(
+            'method="paper" needs trace=, the gradients of the last two epochs: train with fit(..., recorder=True) and '
+            "pass its .trace, or use a GradientRecorder in a loop of your own."
+        )
+    shapes = {name: weight.shape for name, weight in trained_parameters(task.model).items()}
+    if {name: tensor.shape for name, tensor in trace.gradients[1].items()} != shapes:
+        raise InputError("trace is of another model: its parameters differ in name or shape from the task's.")
+    if task.weight_decay == 0:
+        raise InputError('method="paper" needs weight_decay > 0 in the task: its curvature is singular without.')
 
 
 def _set(model: nn.Module, start: dict[str, Tensor], change: dict[str, Tensor]) -> None:

@@ -1,0 +1,37 @@
+"""Drawing few of many with probability in proportion to size, so that sums over all can be told from the few."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def systematic(sizes: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Positions of about ``count`` draws, without repetition, and the probability π with which each was included.
+
+    π is in proportion to size, and 1 for those so large that they are always drawn; Σ x/π over the draws is an unbiased
+    estimate of Σ x over all. What has size 0 is never drawn.
+
+    >>> drawn, inclusion = systematic(torch.tensor([5.0, 0.0, 1.0, 1.0]), 2, torch.Generator().manual_seed(0))
+    >>> int(drawn[0]), float(inclusion[0]), float(inclusion[1])
+    (0, 1.0, 0.5)
+    """
+    inclusion = _inclusion(sizes.double().cpu(), count)
+    order = torch.randperm(len(inclusion), generator=generator)
+    marks = inclusion[order].cumsum(0) + torch.rand((), generator=generator, dtype=torch.float64)
+    # a unit is drawn when the running sum passes a whole number within it
+    passed = marks.floor() > (marks - inclusion[order]).floor()
+    drawn = order[passed].sort().values
+    return drawn, inclusion[drawn]
+
+
+def _inclusion(sizes: Tensor, count: int) -> Tensor:
+    """min(1, c · size) with c such that they sum to the count, or 1 for all that have a size."""
+    certain = torch.zeros(len(sizes), dtype=torch.bool)
+    while True:
+        rest = torch.where(certain, 0.0, sizes)
+        share = rest * ((count - int(certain.sum())) / rest.sum().clamp_min(1e-300))
+        over = share >= 1
+        if not over.any():
+            return torch.where(certain, 1.0, share)
+        certain |= over
