@@ -149,7 +149,7 @@ def vgg16(selection: Any = "per-layer") -> dict[str, Any]:
 
 def cifar_cnn() -> dict[str, Any]:
     """A request of 40 samples, and 100 requests of one, against a retraining timed in the same run."""
-    case = make_case("cnn", "random", 0, retrainings=0, data_dir=DATA, kept_in=Path("/tmp") / "excise-cases")
+    case = make_case("cnn", "random", 0, retrainings=0, data_dir=DATA, kept_in=Path(".cache") / "quality")
     retraining = case.seconds_of_retraining(3)
     once = Unlearner(case.task)
     preparing = seconds(once.prepare)

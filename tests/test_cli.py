@@ -210,10 +210,3 @@ def test_help(run, arguments):
     code, out, _ = run(*arguments)
     assert code == 0
     assert "excise" in out
-
-
-def test_demo(run):
-    code, out, _ = run("demo")
-    assert code == 0
-    assert "bmi" in out
-    assert "the blanket" in out

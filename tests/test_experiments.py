@@ -162,7 +162,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
         (mlp(0, sizes=(5, 4, 3)), (5,), 39),
         (logistic(0), (784,), 7850),
         (logistic(0, inputs=6, classes=2), (6,), 14),
-        (cnn(0), (3, 32, 32), 896 + 18_496 + 36_928 + 65_600 + 650),
+        (cnn(0), (3, 32, 32), 784 + 4_640 + 18_496 + 65_600 + 650),
     ],
 )
 def test_shapes_and_sizes(model, shape, parameters):

@@ -110,3 +110,18 @@ def test_what_goes_wrong_is_said(run, tmp_path, changes, message):
     done = run("forget", *(part for pair in options.items() if pair[1] is not None for part in pair))
     assert isinstance(done.exception, ExciseError)
     assert message in str(done.exception)
+
+
+@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+def test_the_record_is_written(run, weights, tmp_path):  # noqa: ARG001
+    done = run(
+        *("forget", "--task", "forget_factory:task", "--ids", "3", "--model", "in.pt"),
+        *("--out", "out.pt", "--report", "record.json", "--seed", 7),
+    )
+    assert done.exit_code == 0, done.output
+    assert "wrote record.json" in done.output
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["ids"] == [3]
+    assert record["seed"] == 7
+    assert record["certificate"]["kind"] == "heuristic"
+    assert set(record["stages"]) == {"watching the samples", "choosing slices", "taking the step"}

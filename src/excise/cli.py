@@ -82,6 +82,9 @@ def blanket(
 )
 @click.option("--steps", type=click.IntRange(min=1), default=1, show_default=True, help="Newton steps.")
 @click.option("--drift", is_flag=True, help="Add a pass over the retained samples: slower, forgets better.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), metavar="FILE", help="Write the record of what was done (.json)."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 def forget(
@@ -92,6 +95,7 @@ def forget(
     out: Path,
     steps: int,
     drift: bool,
+    report: Path | None,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -109,25 +113,28 @@ def forget(
     task = load_task(address)
     if model is not None:
         load_weights(task.model, model)
-    done = Unlearner(task, steps=steps, refine="drift" if drift else None, seed=seed).forget(chosen)
+    done = Unlearner(
+        task,
+        steps=steps,
+        refine="drift" if drift else None,
+        seed=seed,
+        progress=sys.stderr.isatty() and not as_json,
+    ).forget(chosen)
     save_weights(done.model, out)
+    record = (
+        json.dumps({**done.as_dict(), "seed": seed, "excise": excise.__version__}, indent=2)
+        if report or as_json
+        else ""
+    )
+    if report is not None:
+        report.write_text(record + "\n")
     if as_json:
-        certificate = done.certificate
-        answer = {
-            "ids": list(done.ids),
-            "slices": list(done.slices),
-            "scores": done.scores,
-            "seconds": done.seconds,
-            "forget_loss": done.forget_loss,
-            "retain_loss": done.retain_loss,
-            "step_share": done.step_share,
-            "certificate": {"kind": certificate.kind, "bound": certificate.bound, "reason": certificate.reason},
-            "excise": excise.__version__,
-        }
-        click.echo(json.dumps(answer, indent=2))
+        click.echo(record)
     else:
         click.echo(done.summary())
-        click.echo(f"wrote {out}")
+        for file in (out, report):
+            if file is not None:
+                click.echo(f"wrote {file}")
 
 
 @cli.command()
@@ -183,7 +190,7 @@ def _ids(listed: str | None, file: Path | None) -> list[int]:
 
 @cli.command()
 def demo() -> None:
-    """Find what tells the progression of diabetes, in a real table that needs no download."""
+    """Make a network forget digits with wrong labels, and compare it with retrained ones; needs no download."""
     from excise.demo import run
 
     run(Console())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from torch import nn
 
@@ -37,6 +38,22 @@ class Forgotten:
     def certificate(self) -> Certificate:
         """What is guaranteed; computed on first use, with one pass over the retained samples."""
         return self._certify()
+
+    def as_dict(self) -> dict[str, Any]:
+        """All but the model, for a record; computes the certificate."""
+        certificate = self.certificate
+        return {
+            "ids": list(self.ids),
+            "slices": list(self.slices),
+            "scores": self.scores,
+            "seconds": self.seconds,
+            "stages": self.stages,
+            "step_share": self.step_share,
+            "parameters_changed": self.parameters_changed,
+            "forget_loss": list(self.forget_loss),
+            "retain_loss": list(self.retain_loss),
+            "certificate": {"kind": certificate.kind, "bound": certificate.bound, "reason": certificate.reason},
+        }
 
     def summary(self) -> str:
         """What happened, in a few lines."""

@@ -29,8 +29,8 @@ from excise.task import Task, trained_parameters
 
 KINDS = ("linear", "convolution", "embedding")
 RANK = 64
-ROWS = 400
-EXACT_ROWS = 32
+ROWS = 600
+EXACT_ROWS = 128
 EXACT_BYTES = 2**30  # what the exact rows may take; of a very large model fewer are kept
 INPUTS = 4096  # vectors a that a layer's A is taken from
 

@@ -34,7 +34,6 @@ from excise.slices import Block, Slices, everything, find_slices, trainable
 from excise.task import Task, evaluating, positions, trained_parameters
 from excise.training import GradientTrace
 
-NEGLIGIBLE_RISE = 0.05  # a mean loss near 0 may rise by this without costing more than a point of accuracy
 CHECKED = 256  # samples that the model is checked on up front
 Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
 
@@ -91,8 +90,8 @@ class Unlearner:
         step_size: Multiple of the Newton step.
         refine: ``"drift"`` or a ``Drift`` adds a pass over the retained samples (see ``drift``), which forgets better
             where it is affordable; None for the step alone.
-        guard: The most that the mean loss of retained samples may rise, as a factor (a rise by 0.05 always may); None
-            for no guard.
+        guard: The most that the mean loss of retained samples may rise, as a factor; None for no guard.
+        guard_rise: A rise by this much always may be: near 0 a loss can double without harm.
         batch_statistics: Of batch normalisation: ``"keep"``, or ``"reestimate"`` on the retained samples, by a pass
             over them.
         lipschitz: L, a bound on the norm of every sample's gradient, weight decay included; needed for noise.
@@ -123,6 +122,7 @@ class Unlearner:
         step_size: float = 1.0,
         refine: Literal["drift"] | Drift | None = None,
         guard: float | None = 1.5,
+        guard_rise: float = 0.05,
         batch_statistics: Literal["keep", "reestimate"] = "keep",
         lipschitz: float | None = None,
         hessian_lipschitz: float | None = None,
@@ -158,7 +158,7 @@ class Unlearner:
         self._probe: Probe | None = None
         self._probe_losses: Tensor | None = None  # under the model as it is now
         self._method, self._trace, self._progress = method, trace, progress
-        self._batch_statistics = batch_statistics
+        self._batch_statistics, self._guard_rise = batch_statistics, guard_rise
         self._forgotten: set[int] = set()
         self._steps, self._selection, self._share = steps, selection, share
         self._copies, self._watched, self._perturbation = copies, watched, perturbation
@@ -411,7 +411,7 @@ class Unlearner:
         if self._guard is None:
             return float("inf")
         loss = self._retained_loss(request, self._probe_losses)
-        return max(self._guard * loss, loss + NEGLIGIBLE_RISE)
+        return max(self._guard * loss, loss + self._guard_rise)
 
     def _losses_of_probe(self, model: nn.Module) -> Tensor:
         assert self._probe is not None
