@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -71,6 +71,7 @@ class Cached:
     """S: for each layer, rows × units × width."""
     samples: Tensor
     """Which sample each row of S is of."""
+    _made: dict[float, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     def to(self, device: torch.device) -> Cached:
         """The same on another device."""
@@ -84,24 +85,36 @@ class Cached:
 
     def solve(self, block: Block, slope: Tensor, *, damping: float, without: Collection[int] = ()) -> Tensor:
         """(C_PP + damping I)⁻¹ slope on the block, without the exact rows of some samples."""
-        matrices = self._matrices(block, slope)
-        kept = ~torch.isin(self.samples, torch.tensor(list(without), dtype=torch.long))
-        solved, exact, images = [], [], []
-        for chosen, matrix in zip(block.chosen, matrices, strict=True):
-            factors, units = self.factors[chosen.layer], chosen.units.to(slope.device)
-            rows = self.rows[chosen.layer][:, units][kept.to(slope.device)].to(slope)
-            both = factors.divide(torch.cat([matrix[None], rows]), units, damping).flatten(1)
-            solved.append(both[0])
-            images.append(both[1:])
-            exact.append(rows.flatten(1))
-        found, s, image = torch.cat(solved), torch.cat(exact, 1), torch.cat(images, 1)
-        small = s @ image.T + torch.eye(len(s)).to(s)
-        result: Tensor = found - image.T @ torch.linalg.solve(small, s @ found)
+        found = self.precondition(block, damping)(slope)
+        kept = ~torch.isin(self.samples, torch.tensor(list(without), dtype=torch.long)).to(slope.device)
+        rows, images, gram = self._exact(block, damping)
+        small = gram[kept][:, kept] + torch.eye(int(kept.sum())).to(gram)
+        weights = torch.zeros(len(rows)).to(gram)
+        weights[kept] = torch.linalg.solve(small, (rows @ found)[kept])
+        result: Tensor = found - weights @ images
         return result
+
+    def _exact(self, block: Block, damping: float) -> tuple[Tensor, Tensor, Tensor]:
+        """S, S K⁻¹ and S K⁻¹ Sᵀ on the block; those of all slices are made once."""
+        units = sum(len(chosen.units) for chosen in block.chosen)
+        everything = units == sum(rows.shape[1] for rows in self.rows)
+        if everything and damping in self._made:
+            return self._made[damping]
+        exact, images = [], []
+        for chosen in block.chosen:
+            which = chosen.units.to(self.rows[0].device)
+            rows = self.rows[chosen.layer][:, which]
+            exact.append(rows.flatten(1))
+            images.append(self.factors[chosen.layer].divide(rows, which, damping).flatten(1))
+        s, image = torch.cat(exact, 1), torch.cat(images, 1)
+        made = s, image, s @ image.T
+        if everything:
+            self._made[damping] = made
+        return made
 
     def precondition(self, block: Block, damping: float) -> Callable[[Tensor], Tensor]:
         """K⁻¹ alone, for conjugate gradients."""
-        units = [chosen.units for chosen in block.chosen]
+        units = [chosen.units.to(self.rows[0].device) for chosen in block.chosen]
         factors = [self.factors[chosen.layer] for chosen in block.chosen]
 
         def divide(vector: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from excise import kfac
 from excise.curvature import Kind, Solver, curvature, solve
 from excise.errors import warn
 from excise.linear import features, has_features
-from excise.slices import Block, Slices
+from excise.slices import Block, Slices, trainable
 from excise.task import Task
 
 Curvature = Literal["cached", "ggn", "hessian", "fisher"]
@@ -42,7 +42,7 @@ def sampled_newton(task: Task, ids: Tensor, kind: Kind, solver: Solver, iteratio
 
 
 def cached_newton(
-    task: Task, model: nn.Module, slices: Slices, ids: Tensor, iterations: int, seed: int
+    task: Task, model: nn.Module, slices: Slices, ids: Tensor, iterations: int, seed: int, *, all_slices: bool = False
 ) -> Newton | None:
     """The kept curvature of ``kfac``; None for a model that has none.
 
@@ -58,6 +58,9 @@ def cached_newton(
         return kept.to(slope.device).solve(block, slope, damping=damping, without=forgotten)
 
     if not has_features(task, model, slices):
+        if all_slices:  # made now, not in the first request
+            block = slices.block(range(len(slices)))
+            kept.solve(block, torch.zeros_like(block.gather(trainable(model))), damping=damping)
         return direction
     seen = features(task, model, slices, ids)
 

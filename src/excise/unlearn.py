@@ -271,7 +271,10 @@ class Unlearner:
 
     def _make_newton(self, ids: Tensor) -> Newton:
         if self._kind == "cached":
-            kept = cached_newton(self.task, self._model, self.slices, ids, self._iterations, self._seed)
+            moves_all = self._selection == "all" or (self._refine is not None and self._refine.everywhere)
+            kept = cached_newton(
+                self.task, self._model, self.slices, ids, self._iterations, self._seed, all_slices=moves_all
+            )
             if kept is not None:
                 return kept
         kind = "ggn" if self._kind == "cached" else self._kind
