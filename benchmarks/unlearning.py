@@ -143,7 +143,7 @@ def vgg16(selection: Any = "per-layer") -> dict[str, Any]:
         layers.append(nn.MaxPool2d(2))
     head = [nn.Linear(512 * 49, 4096), nn.ReLU(inplace=True), nn.Linear(4096, 4096), nn.ReLU(inplace=True)]
     model = nn.Sequential(*layers, nn.Flatten(), *head, nn.Linear(4096, 2622)).eval()
-    task = Task(model, LOSS, random_images(16, 224, 224, 2622), weight_decay=5e-4)
+    task = Task(model, LOSS, random_images(8, 224, 224, 2622), weight_decay=5e-4)
     return removal(task, copies=100, batch=32, requested=1, selection=selection)
 
 

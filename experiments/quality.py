@@ -138,7 +138,7 @@ def _case(name: str, request: str, seed: int, options: Options) -> Case:
 
 def whole_class(options: Options) -> None:
     """All samples of a class; the probe tells hiding from forgetting."""
-    methods = METHODS | {"drift, three passes, hard push": {"refine": Drift(epochs=3, active=0.5, push=2.0)}}
+    methods = METHODS | {"drift, of a class": {"refine": Drift.of_class(), "guard": None}}
     for name in ("mlp", "cnn"):
         runs = []
         for seed in options.seeds:
@@ -155,7 +155,6 @@ def whole_class(options: Options) -> None:
                     np.mean([accuracy(one[others], case.held_out_labels[others]) for one in seen])
                 )
                 rows[row]["5-shot probe %"] = 100 * float(np.mean([probe(case, model, gone) for model in found]))
-                rows[row]["worst forget %"] = rows[row]["forget %"]
             runs.append(rows)
         show(f"{name}, whole class, seeds {options.seeds}, {options.retrainings} retrainings each", runs)
 

@@ -40,6 +40,11 @@ class Drift:
         """Three passes: slower and better."""
         return cls(epochs=3, active=0.5)
 
+    @classmethod
+    def of_class(cls) -> Drift:
+        """For all samples of a class or of a person, whose loss a single Newton step does not raise far enough."""
+        return cls(epochs=3, active=0.5, push=4.0)
+
 
 def drift(
     task: Task,

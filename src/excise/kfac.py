@@ -30,6 +30,7 @@ from excise.task import Task, trained_parameters
 KINDS = ("linear", "convolution", "embedding")
 RANK = 64
 ROWS = 600
+ROWS_PER_SAMPLE = 10  # of few samples more rows tell little that is new
 EXACT_ROWS = 128
 EXACT_BYTES = 2**30  # what the exact rows may take; of a very large model fewer are kept
 INPUTS = 4096  # vectors a that a layer's A is taken from
@@ -160,6 +161,7 @@ def cache(
     """The curvature of the mean loss over the samples; with no batch size given, one that keeps memory small."""
     batch_size = batch_size or task.modest_batch(64)
     generator = torch.Generator().manual_seed(seed)
+    rows = min(rows, ROWS_PER_SAMPLE * len(ids))
     samples, cotangents = _draw_rows(task, model, torch.as_tensor(ids), rows, generator)
     size = sum(parameter.numel() * parameter.element_size() for parameter in trainable(model).values())
     largest = cotangents.norm(dim=1).argsort(descending=True)
