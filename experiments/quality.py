@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +75,16 @@ class Judge:
         }
 
 
-def compare(case: Case, methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Figures of the original, of one retrained model, and of every method."""
+def compare(
+    case: Case, methods: dict[str, dict[str, Any]], also: Callable[[nn.Module], dict[str, Any]] = lambda _: {}
+) -> dict[str, dict[str, Any]]:
+    """Figures of the original, of the retrained models, and of every method, with others that ``also`` adds."""
     judge, retraining = Judge(case), case.seconds_of_retraining()
-    rows = {"original": judge.figures(case.task.model, 0.0)}
-    rows["retrained (mean)"] = _mean([judge.figures(model, 1.0) for model in case.retrained])
+    rows = {"original": judge.figures(case.task.model, 0.0) | also(case.task.model)}
+    rows["retrained (mean)"] = _mean([judge.figures(model, 1.0) | also(model) for model in case.retrained])
     for name, options in methods.items():
         done = Unlearner(case.task, **options).prepare().forget(case.ids.tolist())
-        rows[name] = judge.figures(done.model, done.seconds / retraining)
+        rows[name] = judge.figures(done.model, done.seconds / retraining) | also(done.model)
     return rows
 
 
@@ -143,20 +146,19 @@ def whole_class(options: Options) -> None:
         runs = []
         for seed in options.seeds:
             case = _case(name, "whole class", seed, options)
-            rows = compare(case, methods)
-            gone = int(case.labels[case.ids[0]])
-            others = case.held_out_labels != gone
-            models = {"original": [case.task.model], "retrained (mean)": list(case.retrained)}
-            for method, how in methods.items():
-                models[method] = [Unlearner(case.task, **how).forget(case.ids.tolist()).model]
-            for row, found in models.items():
-                seen = [logits(model, case.held_out) for model in found]
-                rows[row]["others, test %"] = 100 * float(
-                    np.mean([accuracy(one[others], case.held_out_labels[others]) for one in seen])
-                )
-                rows[row]["5-shot probe %"] = 100 * float(np.mean([probe(case, model, gone) for model in found]))
-            runs.append(rows)
+            runs.append(compare(case, methods, partial(of_the_rest, case)))
         show(f"{name}, whole class, seeds {options.seeds}, {options.retrainings} retrainings each", runs)
+
+
+def of_the_rest(case: Case, model: nn.Module) -> dict[str, float]:
+    """Accuracy on held-out images of the other classes, and what a probe finds of the forgotten one."""
+    gone = int(case.labels[case.ids[0]])
+    others = case.held_out_labels != gone
+    seen = logits(model, case.held_out)
+    return {
+        "others, test %": 100 * accuracy(seen[others], case.held_out_labels[others]),
+        "5-shot probe %": 100 * probe(case, model, gone),
+    }
 
 
 def probe(case: Case, model: nn.Module, gone: int, draws: int = 10) -> float:

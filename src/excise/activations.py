@@ -214,7 +214,7 @@ def recording(
     def take() -> list[Tensor]:
         values = []
         for layer, bucket, lookup in zip(slices.layers, seen, lookups, strict=True):
-            _require_calls(bucket, layer)
+            require_calls(bucket, layer)
             values.append(_mean_of_calls(_counts(bucket, layer, lookup) if layer.kind == "embedding" else bucket))
             bucket.clear()
         return values
@@ -254,7 +254,7 @@ def _lookups(task: Task, model: nn.Module, slices: Slices, batch: Batch) -> list
         if layer.kind != "embedding":
             found.append(None)
             continue
-        _require_calls(calls, layer)
+        require_calls(calls, layer)
         rows = torch.cat([ids.flatten() for ids in calls]).unique()
         found.append(Lookup(rows, tuple(ids.numel() for ids in calls)))
     return found
@@ -267,7 +267,8 @@ def _counts(calls: list[Tensor], layer: Layer, lookup: Lookup | None) -> list[Te
     return [(ids.reshape(-1, count, 1) == rows).sum(1).float() for ids, count in zip(calls, places, strict=True)]
 
 
-def _require_calls(calls: list[Tensor], layer: Layer) -> None:
+def require_calls(calls: Sequence[object], layer: Layer) -> None:
+    """Refuse a layer that took no part in the forward pass."""
     if not calls:
         raise InputError(
             f"{layer.name} was not called in the forward pass; freeze it (requires_grad_(False)) to leave it as it is."

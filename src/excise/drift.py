@@ -63,7 +63,7 @@ def drift(
     moves = None if how.everywhere else list(_mask(block, model).values())
     generator = torch.Generator().manual_seed(seed)
     total = how.epochs * math.ceil(len(residual) / how.batch_size)
-    rates = [how.lr * (1 + math.cos(math.pi * step / total)) / 2 for step in range(total)]
+    rates = [how.lr * (1 + math.cos(math.pi * at / total)) / 2 for at in range(total)]
     last_active = round(how.active * total)
     strength = force * how.push * (1 - how.momentum) / max(sum(rates[:last_active]), 1e-12)
     extra = force * max(0.0, how.decay - task.weight_decay)

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from excise.activations import require_calls
 from excise.curvature import hessian_roots
-from excise.errors import InputError
 from excise.sampling import systematic
 from excise.slices import Block, Layer, Slices, trainable
 from excise.task import Task, trained_parameters
@@ -137,10 +137,7 @@ def can_cache(task: Task, model: nn.Module, slices: Slices) -> bool:
     with torch.no_grad(), _capturing(model, slices) as calls:
         outputs = task.outputs(model, task.batch([0]))[0]
         for layer, seen in zip(slices.layers, calls, strict=True):
-            if not seen:
-                raise InputError(
-                    f"{layer.name} was not called in the forward pass; freeze it (requires_grad_(False)) to leave it."
-                )
+            require_calls(seen, layer)
             if layer.kind == "embedding" and any(inputs.is_floating_point() for inputs, _ in seen):
                 return False  # it makes its ids itself, from a mask or a shape
     return outputs.ndim == 2

@@ -159,12 +159,6 @@ class Block:
             out[name].copy_(piece.reshape(out[name].shape))
         return out
 
-    def matrices(self, vector: Tensor, like: Tensors) -> list[Tensor]:
-        """The vector (or each of a stack of them) as one matrix for each of the chosen layers."""
-        shapes = [chosen.shape(like) for chosen in self.chosen]
-        pieces = vector.split([units * width for units, width in shapes], dim=-1)
-        return [piece.reshape(*vector.shape[:-1], *shape) for piece, shape in zip(pieces, shapes, strict=True)]
-
     def size(self, like: Tensors) -> int:
         """How many parameters it has."""
         return sum(self._sizes(like))

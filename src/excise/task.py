@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,14 @@ class Task:
 
     def modest_batch(self, most: int) -> int:
         """A batch size at which the activations of large inputs, such as photographs, still fit into memory."""
+        return max(1, min(most, MOST_INPUT_VALUES // max(1, self._input_size)))
+
+    @cached_property
+    def _input_size(self) -> int:
+        """How many values one sample has: looked up once, since every request asks."""
         inputs = self.batch([0])
         inputs = next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs[0]
-        size = inputs.numel() if isinstance(inputs, Tensor) else 1
-        return max(1, min(most, MOST_INPUT_VALUES // max(1, size)))
+        return inputs.numel() if isinstance(inputs, Tensor) else 1
 
     def outputs(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """What the model says about a batch, and what it should have said."""

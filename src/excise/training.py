@@ -160,7 +160,7 @@ def fit(
         recorder = GradientRecorder(task, ids=chosen_ids)
     model = copy.deepcopy(task.model)
     weights = list(trained_parameters(model).values())
-    sizes = _batch_sizes(len(chosen_ids), batch_size)
+    sizes = batch_sizes(len(chosen_ids), batch_size)
     steps = epochs * len(sizes)
     optimizer = torch.optim.SGD(weights, lr=lr, momentum=momentum, weight_decay=task.weight_decay)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
@@ -200,7 +200,7 @@ def fit(
     return Fitted(model.eval(), tuple(losses), seconds, recorder.trace() if recorder else None)
 
 
-def _batch_sizes(count: int, size: int) -> list[int]:
+def batch_sizes(count: int, size: int) -> list[int]:
     """Sizes of the batches of an epoch; a single sample left over joins the last whole batch."""
     sizes = [size] * (count // size)
     left = count % size

@@ -188,13 +188,14 @@ class Unlearner:
 
     def prepare(self) -> Unlearner:
         """Make what all requests share, the kept curvature and a probe of retained samples; ``forget`` does so too."""
-        if self._newton is None:
+        if self._probe is None:
             generator = torch.Generator().manual_seed(self._seed)
             ids = self._curvature_ids(generator)
             with evaluating(self._model):
                 self._probe = draw_probe(self.task, self._model, ids, generator)
                 self._probe_losses = self._probe.losses(self.task, self._model)
-                self._newton = where_it_fits(self._make_newton(ids))
+                if self._method != "paper":  # which has a curvature of its own
+                    self._newton = where_it_fits(self._make_newton(ids))
         return self
 
     def forget(self, ids: Sequence[int], *, epsilon: float | None = None, delta: float | None = None) -> Forgotten:
@@ -294,8 +295,7 @@ class Unlearner:
         picked = self._choose(model, request)
         block = self._block(model, picked)
         request.stages.begin("taking the step")
-        slope = block.gather(objective.gradient(self.task, model, request.ids)) / len(request.residual)
-        direction = self._step_size * self._direction(model, block, slope, request)
+        direction = self._step_size * self._influence(model, block, request)
         start, limit = copy.deepcopy(trainable(model)), self._limit(request)
         before = self._retained_loss(request, self._probe_losses)
         share = 1.0
@@ -330,8 +330,7 @@ class Unlearner:
         picked = Choice(tuple(range(len(self.slices)))) if how.everywhere else self._choose(model, request)
         block, start = self.slices.block(picked.numbers), copy.deepcopy(trainable(model))
         limit = self._limit(request)
-        slope = block.gather(objective.gradient(self.task, model, request.ids)) / len(request.residual)
-        step = block.scatter(self._direction(model, block, slope, request), start)
+        step = block.scatter(self._influence(model, block, request), start)
         share = 1.0
         while True:
             request.stages.begin("drifting", how.epochs)
@@ -403,6 +402,11 @@ class Unlearner:
     def _block(self, model: nn.Module, picked: Choice) -> Block:
         whole_model = self._selection == "all" and self._kind != "cached"
         return everything(model) if whole_model else self.slices.block(picked.numbers)
+
+    def _influence(self, model: nn.Module, block: Block, request: Request) -> Tensor:
+        """The samples' Newton step (C_P + λI)⁻¹ Σ ∇ℓ / n."""
+        slope = block.gather(objective.gradient(self.task, model, request.ids)) / len(request.residual)
+        return self._direction(model, block, slope, request)
 
     def _direction(self, model: nn.Module, block: Block, slope: Tensor, request: Request) -> Tensor:
         """(C + λI)⁻¹ slope on the block."""
