@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from excise import Task, Unlearner, fit
+from excise.batchnorm import reestimate
 from experiments.cases import EPOCHS, NETWORKS, make_case
 from experiments.cifar import load_cifar, normalised
 from experiments.mnist import load_mnist
@@ -128,7 +129,8 @@ def resnet50() -> dict[str, Any]:
         return model(batch[0]).logits, batch[1]
 
     task = Task(model, LOSS, random_images(64, 256, 128, 751), weight_decay=5e-4, forward=forward)
-    return removal(task, copies=100, batch=32, requested=3)
+    reestimate(task, model, torch.arange(64))  # at the initial statistics its outputs are in the thousands
+    return removal(task, copies=100, batch=8, requested=3)
 
 
 def vgg16(selection: Any = "per-layer") -> dict[str, Any]:
@@ -144,7 +146,7 @@ def vgg16(selection: Any = "per-layer") -> dict[str, Any]:
     head = [nn.Linear(512 * 49, 4096), nn.ReLU(inplace=True), nn.Linear(4096, 4096), nn.ReLU(inplace=True)]
     model = nn.Sequential(*layers, nn.Flatten(), *head, nn.Linear(4096, 2622)).eval()
     task = Task(model, LOSS, random_images(8, 224, 224, 2622), weight_decay=5e-4)
-    return removal(task, copies=100, batch=32, requested=1, selection=selection)
+    return removal(task, copies=100, batch=4, requested=1, selection=selection)
 
 
 def cifar_cnn() -> dict[str, Any]:

@@ -11,10 +11,11 @@ from torch.utils.data import TensorDataset
 
 from excise import BudgetAccountant, Drift, InputError, RetrainRequired, Task, Unlearner, exact_fit, fit
 from excise.activations import GaussianNoise, ScaledNoise, TokenReplacement, observe
+from excise.choosing import _before_rounding
 from excise.newton import MovedToCPUWarning, where_it_fits
 from excise.privacy import analytic_sigma
 from excise.slices import find_slices
-from excise.unlearn import NotConvergedWarning
+from excise.unlearn import NotConvergedWarning, NothingForgottenWarning
 
 DECAY = 0.01
 
@@ -175,6 +176,24 @@ def test_the_guard_shortens_a_step_that_would_hurt(trained_cnn):
     assert wild.step_share < 1
     assert wild.retain_loss[1] <= max(1.5 * wild.retain_loss[0], wild.retain_loss[0] + 0.05)
     assert "shortened" in wild.summary()
+
+
+def test_a_step_that_the_guard_allows_no_part_of_is_not_taken_and_this_is_said(trained_cnn, monkeypatch):
+    unlearner = Unlearner(trained_cnn, copies=64, watched=2).prepare()
+    before = unlearner._probe_losses
+    monkeypatch.setattr(unlearner, "_losses_of_probe", lambda _: before + 10)
+    with pytest.warns(NothingForgottenWarning, match="larger guard="):
+        done = unlearner.forget([0, 1])
+    assert done.step_share == 0
+    assert done.parameters_changed == 0
+    assert torch.equal(flat(done.model), flat(trained_cnn.model))
+
+
+def test_no_guarded_step_is_longer_than_the_weights_it_changes(trained_cnn):
+    start = flat(trained_cnn.model)
+    done = Unlearner(trained_cnn, copies=64, watched=2, step_size=1e9, guard=1e9).forget([0, 1])
+    assert done.step_share < 1
+    assert (flat(done.model) - start).norm() <= start.norm()
 
 
 class TinyTransformer(nn.Module):
@@ -476,3 +495,13 @@ def test_the_drift_of_a_class_forgets_nearly_all_of_it_in_a_few_batches(trained_
     kept = done.model(trained_cnn.batch(range(len(labels)))[0]).argmax(1) == labels
     assert (said == labels[0]).float().mean() < 0.25  # it was 1; a pass has 8 batches here
     assert kept[labels != labels[0]].float().mean() > 0.8
+
+
+def test_values_that_rounding_made_equal_are_told_apart_again_and_others_are_left():
+    values = np.array([[0.1, 0.0], [0.1, 0.0], [0.3, 1.5]], dtype=np.float32)
+    before = _before_rounding(values, seed=0)
+    assert before[0, 0] != before[1, 0]
+    assert np.array_equal(before.astype(np.float32), values)
+    assert before[:, 1].tolist()[:2] == [0.0, 0.0]
+    counts = np.array([[1.0], [2.0], [2.0]], dtype=np.float32)
+    assert np.array_equal(_before_rounding(counts, seed=0), counts)

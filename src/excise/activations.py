@@ -140,7 +140,7 @@ def observe(
     batch_size: int | None = None,
 ) -> Observation:
     """Send perturbed copies of a sample through the network, a batch at a time, so that memory stays bounded."""
-    batch_size = batch_size or max(DRAWN_TOGETHER, min(128, 16 * task.modest_batch(128)))
+    batch_size = batch_size or min(128, 2 * task.modest_batch(128))  # smaller and larger ones are slower
     batch = task.batch([sample])
     inputs, rebuild = _split(batch)
     perturb = perturbation or default_perturbation(inputs)
@@ -173,7 +173,10 @@ def _copies(
         waiting.append(perturb(inputs, drawn, generator))
         count += drawn
         if count >= batch_size or low + drawn == copies:
-            yield _joined(waiting), count
+            joined = _joined(waiting)
+            for first in range(0, count, batch_size):
+                last = min(first + batch_size, count)
+                yield _part(joined, slice(first, last)), last - first
             waiting, count = [], 0
 
 
@@ -181,6 +184,12 @@ def _joined(parts: list[Any]) -> Any:
     if isinstance(parts[0], Mapping):
         return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
     return torch.cat(parts)
+
+
+def _part(copies: Any, some: slice) -> Any:
+    if isinstance(copies, Mapping):
+        return {key: value[some] for key, value in copies.items()}
+    return copies[some]
 
 
 @dataclass(frozen=True)

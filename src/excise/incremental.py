@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,9 @@ from excise.scan import LANES, STRIDE, sum_over_cells, sums_on_line, sums_over_r
 
 CHUNK = 2**17  # values that a thread copies and sorts at a time
 SMALL = 2**15  # a table with fewer values is not worth threads
-LIST_FACTOR, LIST_EXTRA = 4, 24  # how long the neighbour lists are, twice that for more columns than the next
+LIST_FACTOR, LIST_EXTRA = 4, 24  # how long the neighbour lists are, twice that for many columns
 MANY_COLUMNS = 2000
-FEW_COLUMNS = 100  # for so few, a mark to prune by costs more than it saves
+FEW_COLUMNS = 100  # for so few, long lists and a mark to prune by cost more than they save
 LIST_BYTES = 2**26  # neighbour lists are made for as many rows at a time as fit in here
 
 Advance = Callable[[float], object]
@@ -56,7 +57,7 @@ class Candidates:
         self.points = np.empty((n, 0))
         self.cells = one_cell(n)
         self._pool_size = n_jobs
-        self._list_scale = 1 if p < MANY_COLUMNS else 2
+        self._list_length = partial(_list_length, columns=p)
         self._advance = advance
         self._tiles = np.zeros((-(-p // LANES), n, LANES))
         # the rows sorted by each column, equal values by row
@@ -123,7 +124,7 @@ class Candidates:
         # min(R_i, R_M(i)) falls short of R_i by R_i²/2n where x tells nothing, so rows of high rank decide soonest
         visit = np.argsort(-self.rank, kind="stable")
         rest = self.rank.sum() - np.cumsum(self.rank[visit])
-        for block, lists in neighbor_lists(self.points, visit, self._list_scale, self._pool_size):
+        for block, lists in neighbor_lists(self.points, visit, self._list_length, self._pool_size):
 
             def scan(low: int, high: int, block: slice = block, lists: Lists = lists) -> None:
                 tiles = slice(low // LANES, -(-high // LANES))
@@ -150,7 +151,7 @@ class Candidates:
         total = np.zeros(self.shape[1])
         cells, key = self.cells, self._key()
         centers = self.points[cells.members[cells.start[:-1]]]
-        for block, lists in neighbor_lists(centers, np.arange(cells.count), self._list_scale, self._pool_size):
+        for block, lists in neighbor_lists(centers, np.arange(cells.count), self._list_length, self._pool_size):
 
             def scan(low: int, high: int, block: slice = block, lists: Lists = lists) -> None:
                 for c in range(low, high):
@@ -200,14 +201,23 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def neighbor_lists(points: Floats, visit: Ints, scale: int, n_jobs: int) -> Iterator[tuple[slice, Lists]]:
+def _list_length(n: int, d: int, columns: int) -> int:
+    """A scan looks at about n^(1/(d+1)) neighbours: 1,000 rows need 35 at d=1, 14 at d=2, 6 at d=4; outliers more."""
+    looked_at = LIST_FACTOR * n ** (1 / (d + 1))
+    if columns <= FEW_COLUMNS:
+        looked_at /= 2
+    return (1 if columns < MANY_COLUMNS else 2) * (round(looked_at) + LIST_EXTRA)
+
+
+def neighbor_lists(
+    points: Floats, visit: Ints, length_for: Callable[[int, int], int], n_jobs: int
+) -> Iterator[tuple[slice, Lists]]:
     """For a part of ``visit`` at a time: the other points by distance, the squared distances, and the horizon.
 
     What a list leaves out lies at the horizon or beyond. The points are distinct.
     """
     n, d = points.shape
-    # A scan looks at about n^(1/(d+1)) neighbours: 1,000 rows need 35 at d=1, 14 at d=2, 6 at d=4; outliers many more.
-    length = min(n - 1, scale * (round(LIST_FACTOR * n ** (1 / (d + 1))) + LIST_EXTRA))
+    length = min(n - 1, length_for(n, d))
     rows = max(1, LIST_BYTES // (12 * max(length, 1)))
     order = np.argsort(points[:, 0]) if d == 1 else None
     tree = None if d == 1 else cKDTree(points)

@@ -45,6 +45,8 @@ class Task:
         collate: Makes a batch of a list of samples.
         convex: Whether the objective is convex in the trainable parameters; None to find out, which succeeds for a
             linear last layer as the only trainable part, with a loss that is known to be convex.
+        retrain: ``retrain(ids, seed)`` trains a new model from scratch on these samples, as the model was trained;
+            None for ``fit`` with its defaults. Audits and comparisons retrain by it.
     """
 
     model: nn.Module
@@ -55,6 +57,7 @@ class Task:
     forward: Forward | None = None
     collate: Callable[[list[Any]], Batch] = default_collate
     convex: bool | None = None
+    retrain: Callable[[Tensor, int], nn.Module] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, nn.Module):

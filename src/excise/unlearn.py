@@ -23,7 +23,7 @@ from excise.curvature import Solver
 from excise.drift import Drift, drift
 from excise.errors import InputError, warn
 from excise.forgotten import Forgotten
-from excise.inputs import choice, whole
+from excise.inputs import choice, require, whole
 from excise.linear import has_features
 from excise.newton import CURVATURES, MOST_FEATURES, Curvature, Newton, cached_newton, sampled_newton, where_it_fits
 from excise.paper import COPIES, paper_change, paper_sigma
@@ -35,7 +35,12 @@ from excise.task import Task, evaluating, positions, trained_parameters
 from excise.training import GradientTrace
 
 CHECKED = 256  # samples that the model is checked on up front
+MOST_TRIES = 8  # of shorter and shorter steps
 Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
+
+
+class NothingForgottenWarning(UserWarning):
+    """The guard allowed no step at all."""
 
 
 class NotConvergedWarning(UserWarning):
@@ -148,8 +153,9 @@ class Unlearner:
         if isinstance(refine, str):
             choice(refine, ("drift",), "refine")
             refine = Drift()
-        if not 0 < share <= 1:
-            raise InputError(f"share must be above 0 and at most 1, not {share!r}.")
+        require(0 < share <= 1, "share", share, "above 0 and at most 1")
+        require(guard is None or guard >= 1, "guard", guard, "a factor of 1 or more, or None")
+        require(guard_rise >= 0, "guard_rise", guard_rise, "0 or more")
         self.task = task
         self.slices = find_slices(task.model)
         self._model = self._published = task.model
@@ -298,14 +304,22 @@ class Unlearner:
         direction = self._step_size * self._influence(model, block, request)
         start, limit = copy.deepcopy(trainable(model)), self._limit(request)
         before = self._retained_loss(request, self._probe_losses)
-        share = 1.0
-        while True:
+        share = _trusted(block.gather(start), direction) if self._guard is not None else 1.0
+        for _ in range(MOST_TRIES):
             _set(model, start, block.scatter(share * direction, start))
             losses = self._losses_of_probe(model)
             risen = self._retained_loss(request, losses)
-            if share < 1e-3 or risen <= limit:
+            if risen <= limit:
                 return Outcome(set(picked.numbers), picked.scores, share, losses)
             share *= _shorter(limit - before, risen - before)
+        _set(model, start, {})
+        warn(
+            f"no step of the {len(request.ids)} samples keeps the loss of retained samples below {limit:.3g}, "
+            "so none was taken and nothing is forgotten; pass a larger guard=, or see whether the model was trained to "
+            "the end.",
+            NothingForgottenWarning,
+        )
+        return Outcome(set(picked.numbers), picked.scores, 0.0, self._probe_losses)
 
     def _by_descent(self, model: nn.Module, request: Request) -> Outcome:
         """Block Newton steps on the objective without the samples; the first block is L-FOCI's."""
@@ -539,6 +553,12 @@ class Unlearner:
         if len(numbers) + len(self._forgotten) >= self._length:
             raise InputError("ids would leave no sample of train_set; a model of nothing must be trained anew.")
         return numbers
+
+
+def _trusted(weights: Tensor, step: Tensor) -> float:
+    """The share of a step at which it is as long as the weights themselves: no step that is longer can be right."""
+    length = float(step.norm())
+    return min(1.0, float(weights.norm()) / length) if length > 0 else 1.0
 
 
 def _shorter(allowed: float, risen: float) -> float:
