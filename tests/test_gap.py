@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
-from excise.gap import Gap, Logits, divergence, divergence_gap, fit_temperature, margin_gap
+from excise.gap import (
+    Gap,
+    Logits,
+    average_gap,
+    divergence,
+    divergence_gap,
+    fit_temperature,
+    margin_gap,
+    tug_of_war,
+)
 
 CLASSES = 5
 
@@ -74,3 +83,23 @@ def test_temperature_is_recovered():
 
 def test_gaps_are_pooled_before_they_are_divided():
     assert (Gap(1, 3, 0) + Gap(2, 3, 1)).share == pytest.approx((3 - 1) / (6 - 1))
+
+
+def test_on_held_out_samples_too(models):
+    retrained, original, *_ = models
+    gap = divergence_gap(original, original, retrained, calibrated=False, on="held_out")
+    by_hand = np.mean([divergence(other.held_out, original.held_out) for other in retrained])
+    assert gap.model == pytest.approx(by_hand)
+
+
+def test_one_retrained_model_has_no_floor(models):
+    retrained, original, labels, held_out_labels = models
+    assert np.isnan(divergence_gap(original, original, retrained[:1], calibrated=True).floor)
+    assert np.isnan(margin_gap(original, original, retrained[:1], labels, held_out_labels).floor)
+
+
+def test_figures_side_by_side():
+    truth = {"UA": 0.4, "RA": 1.0, "TA": 0.8, "MIA": 0.5}
+    assert average_gap(truth, truth) == 0
+    assert average_gap({"UA": 0.0, "RA": 0.9, "TA": 0.8, "MIA": 0.8}, truth) == pytest.approx((0.4 + 0.1 + 0 + 0.3) / 4)
+    assert tug_of_war([0.6, 0.9, 0.8], [0.4, 1.0, 0.8]) == pytest.approx(0.8 * 0.9)

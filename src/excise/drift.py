@@ -3,6 +3,7 @@
 It is plain training on the retained samples, except that at first weight decay is stronger and a constant push along
 the Newton step of the forgotten samples is added. What only those samples held in place decays or is pushed away; what
 others need is learned back in the rest of the pass. Where a pass is affordable, it forgets better than a step alone.
+Networks that know images by heart are better taught what they say about views of them instead (see ``views``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from excise.slices import Block, Tensors, trainable
 from excise.task import Task, trained_parameters
+from excise.views import Lesson, Views
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Drift:
     batch_size: int = 64
     everywhere: bool = True
     """Whether all parameters move, or only the chosen slices."""
+    views: Views | None = None
+    """Teach the answers to views of the forgotten images along the way."""
 
     @classmethod
     def thorough(cls) -> Drift:
@@ -44,6 +48,14 @@ class Drift:
     def of_class(cls) -> Drift:
         """For all samples of a class or of a person, whose loss a single Newton step does not raise far enough."""
         return cls(epochs=3, active=0.5, push=4.0)
+
+    @classmethod
+    def of_images(cls, *, flip: bool = False) -> Drift:
+        """For images that a network knows by heart: one gentle pass that teaches the answers to shifted copies.
+
+        With ``flip`` these are mirrored too: where left and right mean the same, not for digits.
+        """
+        return cls(active=0.0, decay=0.0, push=0.0, lr=0.01, views=Views(flip=flip))
 
 
 def drift(
@@ -56,8 +68,9 @@ def drift(
     block: Block,
     seed: int,
     force: float = 1.0,
+    lesson: Lesson | None = None,
 ) -> None:
-    """Drift in place, with ``step`` the Newton step by parameter; ``force`` scales push and extra decay."""
+    """Drift in place, with ``step`` the Newton step by parameter; ``force`` scales push, extra decay and lesson."""
     weights: list[Tensor] = list(trained_parameters(model).values())
     pushed = [step[name] for name in trained_parameters(model)]
     moves = None if how.everywhere else list(_mask(block, model).values())
@@ -75,6 +88,8 @@ def drift(
             active = count < last_active
             with torch.enable_grad():
                 loss = task.losses(model, batch).mean()
+                if lesson is not None:
+                    loss = loss + force * lesson.loss(model)
             slopes = list(torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True))
             with torch.no_grad():
                 torch._foreach_add_(slopes, weights, alpha=task.weight_decay + extra * active)

@@ -7,9 +7,10 @@ measured after every model's temperature is fitted to the retrained ones on held
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,16 +76,27 @@ def fit_temperature(logits: Floats, truths: Sequence[Floats]) -> float:
     return float(np.exp(minimize_scalar(mismatch, bounds=(-4, 4), method="bounded", options={"xatol": 1e-6}).x))
 
 
-def divergence_gap(model: Logits, original: Logits, retrained: Sequence[Logits], *, calibrated: bool) -> Gap:
-    """Divergence from the retrained models on the forgotten samples, plain or at fitted temperatures."""
+def divergence_gap(
+    model: Logits,
+    original: Logits,
+    retrained: Sequence[Logits],
+    *,
+    calibrated: bool,
+    on: Literal["forget", "held_out"] = "forget",
+) -> Gap:
+    """Divergence from the retrained models, plain or at temperatures fitted on the held-out samples.
+
+    With a single retrained model the floor is not known, and NaN.
+    """
 
     def distance(one: Logits, others: Sequence[Logits]) -> float:
         if calibrated:
             one = one.at_temperature(fit_temperature(one.held_out, [other.held_out for other in others]))
-        return float(np.mean([divergence(other.forget, one.forget) for other in others]))
+        return float(np.mean([divergence(getattr(other, on), getattr(one, on)) for other in others]))
 
-    floor = np.mean([distance(a, [b]) for a, b in permutations(retrained, 2)])
-    return Gap(distance(model, retrained), distance(original, retrained), float(floor))
+    pairs = [distance(a, [b]) for a, b in permutations(retrained, 2)]
+    floor = float(np.mean(pairs)) if pairs else float("nan")
+    return Gap(distance(model, retrained), distance(original, retrained), floor)
 
 
 def margin_gap(
@@ -100,8 +112,8 @@ def margin_gap(
     """
 
     def margins(one: Logits) -> Floats:
-        usual = _log_odds(one.held_out, held_out_labels)
-        standard: Floats = (_log_odds(one.forget, labels) - usual.mean()) / usual.std()
+        usual = log_odds(one.held_out, held_out_labels)
+        standard: Floats = (log_odds(one.forget, labels) - usual.mean()) / usual.std()
         return standard
 
     each = np.array([margins(one) for one in retrained])
@@ -111,11 +123,34 @@ def margin_gap(
         return float(np.sum((one - mean) ** 2))
 
     # a retrained model is compared with the mean of the others, as the model is with the mean of all
-    spread = np.sum(each.var(axis=0, ddof=1)) * (1 + 1 / len(each))
+    spread = np.sum(each.var(axis=0, ddof=1)) * (1 + 1 / len(each)) if len(each) > 1 else float("nan")
     return Gap(distance(margins(model)), distance(margins(original)), float(spread))
 
 
-def _log_odds(logits: Floats, labels: NDArray[np.int64]) -> Floats:
+def average_gap(model: Mapping[str, float], truth: Mapping[str, float]) -> float:
+    """Avg. Gap: the mean distance of a model's figures, such as UA, RA, TA and MIA, to those of a retrained one.
+
+    >>> round(average_gap({"UA": 0.10, "RA": 0.99}, {"UA": 0.16, "RA": 1.00}), 3)
+    0.035
+    """
+    return float(np.mean([abs(model[name] - truth[name]) for name in truth]))
+
+
+def tug_of_war(model: Sequence[float], truth: Sequence[float]) -> float:
+    """ToW: the product of 1 - |difference| of the accuracies on forgotten, retained and test samples; 1 is best.
+
+    >>> round(tug_of_war([0.5, 1.0, 0.9], [0.6, 1.0, 0.9]), 3)
+    0.9
+    """
+    return float(np.prod([1 - abs(a - b) for a, b in zip(model, truth, strict=True)]))
+
+
+def log_odds(logits: Floats, labels: NDArray[np.int64]) -> Floats:
+    """The margin log p / (1 - p) of each row's label.
+
+    >>> log_odds(np.log([[0.8, 0.1, 0.1]]), np.array([0])).round(4).tolist()  # log 4
+    [1.3863]
+    """
     rows = np.arange(len(labels))
     others = logits.copy()
     others[rows, labels] = -np.inf

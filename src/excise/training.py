@@ -174,7 +174,7 @@ def fit(
         for epoch in range(1, epochs + 1):
             began, total = time.perf_counter(), 0.0
             model.train()
-            with _own_randomness(generator):
+            with own_randomness(generator):
                 order = chosen_ids[torch.randperm(len(chosen_ids), generator=generator)]
                 for chosen in order.split(sizes):
                     loss = task.losses(model, task.batch(chosen)).mean()
@@ -212,7 +212,7 @@ def batch_sizes(count: int, size: int) -> list[int]:
 
 
 @contextmanager
-def _own_randomness(generator: torch.Generator) -> Iterator[None]:
+def own_randomness(generator: torch.Generator) -> Iterator[None]:
     """Dropout and the like draw from the generator inside; outside, the global random state is as before."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))

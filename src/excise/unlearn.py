@@ -33,6 +33,7 @@ from excise.progress import Stages
 from excise.slices import Block, Slices, everything, find_slices, trainable
 from excise.task import Task, evaluating, positions, trained_parameters
 from excise.training import GradientTrace
+from excise.views import Lesson
 
 CHECKED = 256  # samples that the model is checked on up front
 MOST_TRIES = 8  # of shorter and shorter steps
@@ -344,11 +345,26 @@ class Unlearner:
         picked = Choice(tuple(range(len(self.slices)))) if how.everywhere else self._choose(model, request)
         block, start = self.slices.block(picked.numbers), copy.deepcopy(trainable(model))
         limit = self._limit(request)
-        step = block.scatter(self._influence(model, block, request), start)
+        step = {name: torch.zeros_like(weight) for name, weight in start.items()}
+        if how.push:
+            step |= block.scatter(self._influence(model, block, request), start)
         share = 1.0
         while True:
             request.stages.begin("drifting", how.epochs)
-            drift(self.task, model, request.residual, step, how, block=block, seed=request.seed, force=share)
+            lesson = None
+            if how.views is not None:
+                lesson = Lesson(self.task, model, torch.tensor(request.ids), how.views, request.seed)
+            drift(
+                self.task,
+                model,
+                request.residual,
+                step,
+                how,
+                block=block,
+                seed=request.seed,
+                force=share,
+                lesson=lesson,
+            )
             losses = self._losses_of_probe(model)
             if share < 0.1 or self._retained_loss(request, losses) <= limit:
                 return Outcome(set(picked.numbers), picked.scores, share, losses)

@@ -1,0 +1,43 @@
+"""The drift of this package itself, called like the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from excise.baselines.signature import begin
+from excise.drift import Drift
+from excise.inputs import positive, require, whole
+from excise.task import Ids, Task
+from excise.unlearn import Unlearner
+
+
+def excise_drift(task: Task, model: nn.Module, forget: Ids, *, seed: int, **options: Any) -> nn.Module:
+    """A pass over the retained samples, at first with more weight decay and a push along the samples' Newton step.
+
+    Of this package, with no paper of its own; see ``excise.drift``.
+
+    Args:
+        task: Data and objective.
+        model: The trained model.
+        forget: Positions in ``train_set``.
+        seed: Decides everything random.
+        options: Those of ``Drift``, with its defaults: ``epochs``, ``active``, ``decay``, ``push``, ``lr``,
+            ``momentum``, ``batch_size``, ``everywhere``.
+
+    >>> import torch
+    >>> data = torch.utils.data.TensorDataset(torch.ones(3, 1), torch.tensor([1.0, 2.0, 3.0]))
+    >>> task = Task(nn.Linear(1, 1, bias=False), lambda a, b: (a[:, 0] - b) ** 2 / 2, data, weight_decay=0.0)
+    >>> _ = nn.init.constant_(task.model.weight, 2.0)
+    >>> round(excise_drift(task, task.model, [2], seed=0, epochs=200).weight.item(), 2)  # mean of the targets 1 and 2
+    1.5
+    """
+    how = Drift(**options)
+    whole(how.epochs, "epochs")
+    whole(how.batch_size, "batch_size")
+    positive(how.lr, "lr")
+    require(0 <= how.active <= 1, "active", how.active, "from 0 to 1")
+    require(0 <= how.momentum < 1, "momentum", how.momentum, "from 0 to less than 1")
+    start = begin(task, model, forget, seed)
+    return Unlearner(start.task, refine=how, seed=seed).forget(start.forget.tolist()).model

@@ -1,0 +1,35 @@
+"""Retraining from scratch: not an approximation but the truth that the others are held against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from excise.baselines.signature import begin
+from excise.retraining import retrain as retrain_from_scratch
+from excise.task import Ids, Task
+
+
+def retrain(task: Task, model: nn.Module, forget: Ids, *, seed: int, cache: Path | None = None) -> nn.Module:
+    """A model that was trained without the samples, from fresh weights.
+
+    Args:
+        task: Data and objective; ``task.retrain`` says how to train.
+        model: Of this only the architecture counts.
+        forget: Positions in ``train_set``.
+        seed: Decides the fresh weights and the order of the samples.
+        cache: A folder in which to keep the model, so that the same request is answered at once.
+
+    >>> import torch
+    >>> def mean_target(ids: torch.Tensor, seed: int) -> nn.Module:
+    ...     model = nn.Linear(1, 1, bias=False)
+    ...     _ = nn.init.constant_(model.weight, data.tensors[1][ids].mean().item())
+    ...     return model
+    >>> data = torch.utils.data.TensorDataset(torch.ones(3, 1), torch.tensor([1.0, 2.0, 3.0]))
+    >>> task = Task(mean_target([0, 1, 2], 0), nn.MSELoss(reduction="none"), data, retrain=mean_target)
+    >>> retrain(task, task.model, [2], seed=0).weight.item()
+    1.5
+    """
+    start = begin(task, model, forget, seed)
+    return retrain_from_scratch(start.task, start.forget, seed=seed, cache=cache).model

@@ -1,0 +1,199 @@
+"""Which samples to forget, from a few words: ``random:1%``, ``class:3``, ``hardest:20``, ``ids:3,5,9``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from excise.answers import answers
+from excise.errors import InputError
+from excise.inputs import choice, whole
+from excise.targets import are_classes, targets_of
+from excise.task import Task, positions
+
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Samples to forget."""
+
+    ids: tuple[int, ...]
+    """Positions in the training set: rising, with ``hardest`` the hardest first, with ``ids`` as they were given."""
+    spec: str
+    kind: Literal["samples", "class"]
+    """``"class"`` where nothing but whole classes is forgotten."""
+    classes: tuple[int, ...]
+    """The classes of which no sample is left."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a request is chosen from."""
+
+    task: Task
+    model: nn.Module
+    targets: NDArray[Any]
+    rng: np.random.Generator
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+def parse_request(spec: str, task: Task, *, seed: int = 0, model: nn.Module | None = None) -> Request:
+    """Find the samples that a short text asks to forget.
+
+    ========================== =======================================================================
+    ``random:40``              40 samples at random; ``random:1%`` a share of all
+    ``class:3``                all samples of class 3
+    ``class:3:100``            100 samples of class 3 at random; a share works too
+    ``hardest:20``             the 20 samples of largest loss under the model; a share works too
+    ``ids:3,5,9``              these positions in the training set
+    ``ids:FILE``               the same from a file, one a line or with commas between
+    ========================== =======================================================================
+
+    Args:
+        spec: The text.
+        task: The task whose training set is meant.
+        seed: Decides what is drawn at random.
+        model: The model that finds samples hard; None for the task's.
+
+    >>> import torch
+    >>> data = torch.utils.data.TensorDataset(torch.zeros(5, 1), torch.tensor([0, 1, 0, 1, 2]))
+    >>> task = Task(nn.Linear(1, 3), nn.CrossEntropyLoss(reduction="none"), data)
+    >>> parse_request("class:1", task)
+    Request(ids=(1, 3), spec='class:1', kind='class', classes=(1,))
+    """
+    if not isinstance(spec, str):
+        raise InputError(f"the request must be text such as 'random:1%', not {spec!r}.")
+    kind, colon, what = (part.strip() for part in spec.partition(":"))
+    choose = CHOOSERS[choice(kind, tuple(CHOOSERS), "the request's kind")]
+    if not colon or not what:
+        raise InputError(f"the request {spec!r} says not what to forget; write it as {EXAMPLES[kind]}.")
+    model = task.model if model is None else model
+    source = _Source(task, model, targets_of(task, model=model), np.random.default_rng(whole(seed, "seed", 0)))
+    ids = positions(choose(what, source), len(source)).numpy()
+    if len(ids) == len(source):
+        raise InputError(f"the request {spec!r} is for all {len(source)} samples; leave some to keep, or train anew.")
+    gone = _emptied(ids, source.targets)
+    whole_classes = bool(len(gone)) and bool(np.isin(source.targets[ids], gone).all())
+    return Request(tuple(ids.tolist()), spec, "class" if whole_classes else "samples", tuple(gone.tolist()))
+
+
+def _random(what: str, source: _Source) -> Whole:
+    return _draw(np.arange(len(source)), what, source.rng, "the training set")
+
+
+def _of_class(what: str, source: _Source) -> Whole:
+    word, colon, amount = (part.strip() for part in what.partition(":"))
+    if not are_classes(source.targets):
+        raise InputError(
+            f"the request 'class:{what}' needs one class per sample, but the targets are {source.targets.dtype} of "
+            f"shape {source.targets.shape}; ask for random, hardest or ids."
+        )
+    wanted = _number(word, "a class")
+    members = np.flatnonzero(source.targets == wanted)
+    if len(members) == 0:
+        there = np.unique(source.targets)
+        listed = ", ".join(map(str, there[:20].tolist())) + (", …" if len(there) > 20 else "")
+        raise InputError(f"class {wanted} has no samples in the training set, which has the classes {listed}.")
+    return _draw(members, amount, source.rng, f"class {wanted}") if colon else members
+
+
+def _hardest(what: str, source: _Source) -> Whole:
+    count = _amount(what, len(source), "the training set")
+    losses = answers(source.task, source.model).losses
+    return np.argsort(-losses, kind="stable")[:count]
+
+
+def _listed(what: str, _: _Source) -> Whole:
+    file = Path(what)
+    try:
+        text = file.read_text(encoding="utf-8") if file.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} can't be read as a list of ids: {error}.") from None
+    words = (what if text is None else text).replace(",", " ").split()
+    if not words:
+        raise InputError(f"{file} is empty; write one id a line." if text is not None else f"ids:{what} names no id.")
+    try:
+        return np.array([int(word) for word in words], dtype=np.int64)
+    except ValueError:
+        wrong = next(word for word in words if not _is_whole(word))
+    except OverflowError:
+        wrong = max(words, key=len)
+    if text is not None:
+        raise InputError(f"{file} must have whole numbers, one id a line, not {wrong!r}.")
+    raise InputError(f"ids must be whole numbers such as ids:3,5,9, or a file that exists, not {what!r}.")
+
+
+CHOOSERS: dict[str, Callable[[str, _Source], Whole]] = {
+    "random": _random,
+    "class": _of_class,
+    "hardest": _hardest,
+    "ids": _listed,
+}
+EXAMPLES = {
+    "random": "random:40 or random:1%",
+    "class": "class:3 or class:3:100",
+    "hardest": "hardest:20 or hardest:1%",
+    "ids": "ids:3,5,9 or ids:FILE",
+}
+
+
+def _draw(members: Whole, amount: str, rng: np.random.Generator, where: str) -> Whole:
+    """Some of the members at random, in rising order."""
+    return np.sort(rng.choice(members, _amount(amount, len(members), where), replace=False))
+
+
+def _amount(text: str, total: int, where: str) -> int:
+    """A count, or a share of the total (at least one)."""
+    if text.endswith("%"):
+        return max(1, math.floor(_percent(text) / 100 * total + 0.5))
+    count = _number(text, "an amount")
+    if count < 1:
+        raise InputError(f"an amount must be 1 or more, or a share such as 1%, not {text!r}.")
+    if count > total:
+        raise InputError(f"{count} samples were asked for, but {where} has {total}; ask for fewer.")
+    return count
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text[:-1])
+    except ValueError:
+        percent = math.nan
+    if not 0 < percent <= 100:
+        raise InputError(f"a share must be above 0% and at most 100%, not {text!r}.")
+    return percent
+
+
+def _number(text: str, what: str) -> int:
+    if not _is_whole(text):
+        raise InputError(f"{what} must be a whole number, not {text!r}.")
+    return int(text)
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _emptied(ids: Whole, targets: NDArray[Any]) -> Whole:
+    """The classes that have no other samples than these."""
+    if not are_classes(targets):
+        return np.array([], dtype=np.int64)
+    left = np.delete(targets, ids)
+    return np.setdiff1d(targets[ids], left)

@@ -1,0 +1,275 @@
+"""What an audit means, in words: a verdict and the findings that it rests on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from excise.audit import Audit
+
+Level = Literal["good", "warning", "bad", "note"]
+Outcome = Literal["forgotten", "mostly forgotten", "partly forgotten", "not forgotten", "damaged", "undecided"]
+
+NEAR, HALF = 0.2, 0.5  # of the way to retraining that may be left for "forgotten", and for "partly"
+POINT, POINTS = 0.01, 0.03  # of accuracy that may be lost without a word, and without calling it damage
+MEASURABLE = 1.5  # times the floor that the original must be away from retraining, for its gap to mean anything
+
+ATTACKS = ("Membership attack", "Attack sample by sample")  # titles of findings that the outcome depends on
+USEFUL = "Use of the model"
+SIDES = ("retain", "test")
+LOWER_IS_BETTER = ("rmse",)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found."""
+
+    level: Level
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome, in one sentence, and why."""
+
+    outcome: Outcome
+    sentence: str
+    findings: tuple[Finding, ...]
+
+
+def judge(audit: Audit) -> Verdict:
+    """Weigh the figures of an audit."""
+    forgetting = _against_retraining(audit) if audit.to_retraining else _against_held_out(audit)
+    findings = [forgetting[1], *_membership(audit), *_usefulness(audit), *_probe(audit), *_relearning(audit)]
+    findings += [*_twins(audit), *_few(audit), *_guarantee(audit)]
+    outcome = forgetting[0]
+    if outcome == "forgotten" and any(one.title in ATTACKS and one.level == "warning" for one in findings):
+        outcome = "mostly forgotten"
+    if outcome != "not forgotten" and any(one.level == "bad" and one.title == USEFUL for one in findings):
+        outcome = "damaged"
+    return Verdict(outcome, _sentence(audit, outcome), tuple(findings))
+
+
+def _sentence(audit: Audit, outcome: Outcome) -> str:
+    what = f"{_count(len(audit.ids), 'sample')}"
+    if outcome == "forgotten" and not audit.to_retraining:
+        return f"The model treats the {what} like data it never saw; no retrained model was there to compare with."
+    return {
+        "forgotten": f"The model has forgotten the {what}: it answers nearly as a model that never saw them.",
+        "mostly forgotten": f"The model has mostly forgotten the {what}: its answers are near to those of a model that "
+        "never saw them, but an attacker who has such models could still tell.",
+        "partly forgotten": f"The model has forgotten the {what} in part: a trace of them is left.",
+        "not forgotten": f"The model has not forgotten the {what}: it still answers much as the original.",
+        "damaged": f"The model no longer shows the {what}, but it does worse on other data than it should.",
+        "undecided": f"Whether the model has forgotten the {what} can't be told from what was measured.",
+    }[outcome]
+
+
+def _against_retraining(audit: Audit) -> tuple[Outcome, Finding]:
+    """By the calibrated divergence, on a scale from the original (1) to another retraining (0)."""
+    title = "Distance to retraining"
+    compared = audit.to_retraining
+    assert compared is not None
+    gap = compared.forget_calibrated
+    if gap is None:
+        return _by_figures(audit, title)
+    if math.isnan(gap.floor):
+        left = gap.model / gap.original if gap.original else math.nan
+        text = (
+            f"Its answers to the forgotten samples are at {left:.0%} of the original's distance to the retrained one. "
+            "With a single retrained model it is not known how much two retrainings differ; retrain three times to see."
+        )
+        outcome = _by_share(left) if left < NEAR or left > 1 else "undecided"
+        return outcome, Finding("note", title, text)
+    if gap.original < MEASURABLE * gap.floor:
+        nearer = gap.model <= MEASURABLE * gap.floor
+        text = (
+            "The original itself answers these samples nearly as retrained models do: it had hardly learned them, so "
+            f"there was little to forget. The unlearned model is {'no farther away' if nearer else 'farther away'}."
+        )
+        return ("forgotten" if nearer else "undecided"), Finding("note" if nearer else "warning", title, text)
+    share = gap.share
+    text = (
+        f"{max(0.0, 1 - share):.0%} of the way from the original to retraining is done (100 %: as near to a retrained "
+        f"model as another one is), measured on {_count(len(audit.ids), 'forgotten sample')} with temperatures fitted, "
+        f"so that softer answers alone don't count. Divergence: original {gap.original:.3f}, unlearned "
+        f"{gap.model:.3f}, between {compared.models} retrainings {gap.floor:.3f}."
+    )
+    outcome = _by_share(share)
+    level: Level = {"forgotten": "good", "partly forgotten": "warning"}.get(outcome, "bad")  # type: ignore[assignment]
+    return outcome, Finding(level, title, text)
+
+
+def _by_share(share: float) -> Outcome:
+    return "forgotten" if share <= NEAR else "partly forgotten" if share <= HALF else "not forgotten"
+
+
+def _by_figures(audit: Audit, title: str) -> tuple[Outcome, Finding]:
+    """Where there are no classes: by the loss of the forgotten samples."""
+    before, after = audit.original.forget.loss, audit.unlearned.forget.loss
+    truth = float(np.mean([one.forget.loss for one in audit.retrained]))
+    share = abs(after - truth) / abs(before - truth) if before != truth else math.nan
+    text = (
+        f"Mean loss of the forgotten samples: original {before:.4f}, unlearned {after:.4f}, retrained {truth:.4f}; "
+        f"{share:.0%} of the original's distance is left."
+    )
+    outcome = _by_share(share) if math.isfinite(share) else "undecided"
+    return outcome, Finding("good" if outcome == "forgotten" else "warning", title, text)
+
+
+def _against_held_out(audit: Audit) -> tuple[Outcome, Finding]:
+    found = audit.unlearned.held_out
+    title = "Against data never seen"
+    text = (
+        f"Mean loss of the forgotten samples {found.mean:.3f}, of held-out samples of the same classes "
+        f"{found.held_out_mean:.3f} (difference {found.difference:+.3f}, 95 % interval {found.interval[0]:+.3f} to "
+        f"{found.interval[1]:+.3f}; p = {found.p:.3f}). "
+    )
+    if found.verdict == "similar":
+        if audit.original.held_out.verdict == "similar":
+            text += "So was the original's, however: these samples can't tell whether anything was forgotten."
+            return "undecided", Finding("warning", title, text)
+        return "forgotten", Finding("good", title, text + "They can't be told apart.")
+    if found.verdict == "lower":
+        text += "The model still knows them better than data it never saw."
+        better = found.mean > (audit.original.held_out.mean + found.held_out_mean) / 2
+        return ("partly forgotten" if better else "not forgotten"), Finding("bad", title, text)
+    text += (
+        "It answers them worse than data it never saw, which gives them away as well, unless they were unusual "
+        "(mislabelled, say): retrain to tell."
+    )
+    return "undecided", Finding("warning", title, text)
+
+
+def _membership(audit: Audit) -> list[Finding]:
+    mine = audit.unlearned.attacks["loss"]
+    text = f"By their losses they can be told from data never seen with AUC {_interval(mine.auc, mine.interval)}"
+    if not audit.retrained:
+        return [Finding("note", ATTACKS[0], f"{text}. The target is a retrained model's value, not 0.5.")]
+    truths = [one.attacks["loss"] for one in audit.retrained]
+    truth = float(np.mean([one.auc for one in truths]))
+    lows, highs = zip(*(one.interval for one in truths), strict=True)
+    alike = mine.interval[0] <= float(np.mean(highs)) and mine.interval[1] >= float(np.mean(lows))
+    text += f"; the target is not 0.5 but what a retrained model gets, {truth:.2f}. "
+    text += "The two can't be told apart." if alike else "The two differ by more than chance."
+    found = [Finding("good" if alike else "warning", ATTACKS[0], text)]
+    compared = audit.to_retraining
+    if compared is not None and compared.ratio is not None:
+        found.append(_ratio(audit))
+    return found
+
+
+def _ratio(audit: Audit) -> Finding:
+    assert audit.to_retraining is not None
+    ratio = audit.to_retraining.ratio
+    assert ratio is not None
+    known, changed = ratio.remembered, ratio.changed
+    text = (
+        f"Each sample against its own distribution over {audit.to_retraining.models} retrained models: still known "
+        f"better with AUC {_interval(known.auc, known.interval)}, unusual either way with "
+        f"{_interval(changed.auc, changed.interval)}; 0.5 is what a retrained model gets here."
+    )
+    told = known.interval[0] > 0.5 or changed.interval[0] > 0.5
+    return Finding("warning" if told else "good", ATTACKS[1], text)
+
+
+def _usefulness(audit: Audit) -> list[Finding]:
+    mine = audit.unlearned
+    base = audit.retrained or (audit.original,)
+    words = "a retrained model" if audit.retrained else "the original"
+    lost = [float(np.mean([getattr(one, group).value for one in base])) - getattr(mine, group).value for group in SIDES]
+    if audit.metric in LOWER_IS_BETTER:
+        lost = [-one for one in lost]
+    if audit.kind == "class" and not audit.retrained:  # the forgotten class is part of the test set
+        lost[1] = 0.0
+    worst = max(lost)
+    level: Level = "good" if worst <= POINT else "warning" if worst <= POINTS else "bad"
+    text = (
+        f"{audit.metric.capitalize()} on retained samples {mine.retain.value:.3f} ({-lost[0]:+.3f} against {words}), "
+        f"on test samples {mine.test.value:.3f} ({-lost[1]:+.3f})."
+    )
+    return [Finding(level, USEFUL, text)]
+
+
+def _probe(audit: Audit) -> list[Finding]:
+    if audit.unlearned.probe is None or audit.original.probe is None:
+        return []
+    mine, before = audit.unlearned.probe, audit.original.probe
+    text = (
+        f"A linear classifier that gets {mine.shots} examples of each class finds the forgotten ones in "
+        f"{mine.accuracy:.0%} of the cases by the model's inner features (original {before.accuracy:.0%}, chance "
+        f"{mine.chance:.0%}"
+    )
+    truths = [one.probe.accuracy for one in audit.retrained if one.probe is not None]
+    if not truths:
+        hidden = mine.accuracy > before.accuracy - max(before.spread, 0.02)
+        more = " They are hidden rather than forgotten." if hidden else ""
+        return [Finding("bad" if hidden else "note", "Hidden or forgotten", f"{text}).{more}")]
+    truth = float(np.mean(truths))
+    left = (mine.accuracy - truth) / (before.accuracy - truth) if before.accuracy > truth else 0.0
+    level: Level = "good" if left <= NEAR else "warning" if left <= HALF else "bad"
+    more = " It is hidden in the outputs rather than forgotten." if level == "bad" else ""
+    return [Finding(level, "Hidden or forgotten", f"{text}, retrained {truth:.0%}).{more}")]
+
+
+def _relearning(audit: Audit) -> list[Finding]:
+    def steps(found: int | None, most: int) -> str:
+        return f"more than {most}" if found is None else str(found)
+
+    mine = audit.unlearned.relearning
+    most = len(mine.losses) - 1
+    text = f"Learning the samples again to the original's loss takes {steps(mine.steps, most)} steps"
+    if not audit.retrained:
+        return [Finding("note", "Learning again", text + "; compare it with a retrained model's.")]
+    truths = [one.relearning.steps for one in audit.retrained]
+    limit = max(len(one.relearning.losses) - 1 for one in audit.retrained)
+    typical = float(np.median([math.inf if one is None else one for one in truths]))
+    words = f"more than {limit}" if math.isinf(typical) else f"{typical:.0f}"
+    own = math.inf if mine.steps is None else mine.steps
+    quick = own < 0.5 * min(typical, limit)
+    end = "So a trace is left that helps." if quick else "So nothing much is left that helps."
+    return [Finding("warning" if quick else "good", "Learning again", f"{text}, a retrained model {words}. {end}")]
+
+
+def _twins(audit: Audit) -> list[Finding]:
+    if not audit.twins:
+        return []
+    of = sorted({one.forgotten for one in audit.twins})
+    exact = sum(one.exact for one in audit.twins)
+    text = (
+        f"{_count(len(of), 'forgotten sample')} ({', '.join(map(str, of[:8]))}{', …' if len(of) > 8 else ''}) "
+        f"{'have' if len(of) > 1 else 'has'} near-duplicates among the retained ones ({len(audit.twins)} in all, "
+        f"{exact} exact): the model goes on learning from these. Decide whether they belong to the request."
+    )
+    return [Finding("bad" if exact else "warning", "Near-duplicates are still there", text)]
+
+
+def _few(audit: Audit) -> list[Finding]:
+    if len(audit.ids) > 20:
+        return []
+    text = (
+        f"With {_count(len(audit.ids), 'forgotten sample')} every figure is uncertain; the intervals say how much. "
+        "Attacks that tell hundreds of samples apart can't be ruled out or in by so few."
+    )
+    return [Finding("note", "Few samples", text)]
+
+
+def _guarantee(audit: Audit) -> list[Finding]:
+    if audit.change.certificate is None:
+        return []
+    certificate = audit.change.certificate
+    words = f" Bound on the distance to the retrained weights: {certificate.bound:.3g}." if certificate.bound else ""
+    return [Finding("note", "Guarantee", f"{certificate.kind.capitalize()}: {certificate.reason}{words}")]
+
+
+def _interval(value: float, bounds: tuple[float, float]) -> str:
+    return f"{value:.2f} (95 % interval {bounds[0]:.2f} to {bounds[1]:.2f})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,110 @@
+"""Views: what the model says about a forgotten image without having learned it by heart.
+
+A network that was trained without augmentation knows a training image by its very pixels. Shifted by a few pixels, the
+same image gets the answer that the network would give to any such image: so the mean answer to shifted (and, where left
+and right don't matter, mirrored) copies tells what a network would say that never saw it. Taught to give this answer to
+the image itself, while it goes on learning the retained ones, it forgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from excise.errors import InputError
+from excise.task import Batch, Task
+
+
+@dataclass(frozen=True)
+class Views:
+    """Which copies of an image to ask the model about, and how to teach it their mean answer."""
+
+    shift: float = 1 / 16
+    """How far copies are shifted, up, down and sideways, as a share of the image's size (at least one pixel)."""
+    flip: bool = False
+    """Whether to mirror them too: for images whose mirror image means the same, so not for digits or text."""
+    make: Callable[[Tensor], list[Tensor]] | None = None
+    """Views of your own: from a batch of inputs, several batches of altered ones."""
+    weight: float = 0.125
+    """Of the lesson's loss, beside that of retained samples."""
+    batch_size: int = 16
+    """Forgotten samples taught at every step."""
+
+    def of(self, inputs: Tensor) -> list[Tensor]:
+        """Views of a batch of inputs.
+
+        >>> [view.flatten().tolist() for view in Views().of(torch.tensor([[[[1.0, 2.0]]]]))][3:6]  # shifted by -1, 0, 1
+        [[1.0, 1.0], [1.0, 2.0], [2.0, 2.0]]
+        """
+        if self.make is not None:
+            return self.make(inputs)
+        if inputs.ndim != 4 or not inputs.is_floating_point():
+            raise InputError(
+                f"views are of images, batches of shape n × channels × height × width, not {tuple(inputs.shape)}; pass "
+                "Views(make=...) that gives views of your inputs, or use Drift() without views."
+            )
+        return list(self._shifted(inputs))
+
+    def _shifted(self, images: Tensor) -> Iterator[Tensor]:
+        height, width = images.shape[2:]
+        down, right = max(1, round(self.shift * height)), max(1, round(self.shift * width))
+        framed = functional.pad(images, (right, right, down, down), mode="replicate")
+        for top, left in product(_places(down), _places(right)):
+            view = framed[:, :, top : top + height, left : left + width]
+            yield view
+            if self.flip:
+                yield view.flip(3)
+
+
+def _places(most: int) -> list[int]:
+    """Where a window may begin that is moved by up to so many pixels either way: at most five places."""
+    return sorted({round(most * (1 + part / 2)) for part in (-2, -1, 0, 1, 2)})
+
+
+class Lesson:
+    """Forgotten samples with the answers to their views, a few at a time."""
+
+    def __init__(self, task: Task, model: nn.Module, ids: Tensor, views: Views, seed: int) -> None:
+        self._task, self._ids, self._views = task, ids, views
+        self._generator = torch.Generator().manual_seed(seed)
+        self._order = torch.empty(0, dtype=torch.long)
+        with torch.no_grad():
+            parts = [mean_answers(task, model, batch, views) for batch in task.batches(ids, task.modest_batch(128))]
+        self._answers = torch.cat(parts).softmax(1)
+
+    def loss(self, model: nn.Module) -> Tensor:
+        """Weighted cross-entropy of the next few samples and the answers to give; every sample has its turn."""
+        if len(self._order) < min(self._views.batch_size, len(self._ids)):
+            self._order = torch.randperm(len(self._ids), generator=self._generator)
+        now, self._order = self._order[: self._views.batch_size], self._order[self._views.batch_size :]
+        outputs, _ = self._task.outputs(model, self._task.batch(self._ids[now]))
+        return self._views.weight * functional.cross_entropy(outputs, self._answers[now.to(outputs.device)])
+
+
+def mean_answers(task: Task, model: nn.Module, batch: Batch, views: Views) -> Tensor:
+    """Mean logits over the views of a batch."""
+    key, inputs = _inputs(batch)
+    answers = [task.outputs(model, _with(batch, key, view))[0] for view in views.of(inputs)]
+    if answers[0].ndim != 2:
+        raise InputError(f"views need logits of classes, n × classes, not outputs of shape {tuple(answers[0].shape)}.")
+    return torch.stack(answers).mean(0)
+
+
+def _inputs(batch: Batch) -> tuple[str | int, Tensor]:
+    if not isinstance(batch, Mapping):
+        return 0, batch[0]
+    for key, value in batch.items():
+        if key != "labels" and isinstance(value, Tensor) and value.is_floating_point():
+            return key, value
+    raise InputError("views need real-valued inputs, such as images; a batch has none.")
+
+
+def _with(batch: Batch, key: str | int, inputs: Tensor) -> Batch:
+    if isinstance(batch, Mapping):
+        return {**batch, key: inputs}
+    return [inputs, *batch[1:]]
