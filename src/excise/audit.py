@@ -6,11 +6,12 @@ the target is what a model gets that never saw the samples.
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from excise.answers import Answers, answers
 from excise.duplicates import Twin, near_duplicates
-from excise.errors import InputError
+from excise.errors import InputError, NeverSupportedError, NotYetSupportedError
 from excise.features import penultimate
 from excise.fewshot import FewShot, few_shot_probe
 from excise.forgotten import Forgotten
@@ -40,17 +41,26 @@ from excise.membership import (
 from excise.privacy import Certificate
 from excise.progress import Stages
 from excise.relearning import Relearning, relearn_steps
-from excise.retraining import hash_of_model, hash_of_samples, kept, require_same_architecture, retrain
-from excise.slices import find_slices, trainable
+from excise.retraining import (
+    KEPT_IN,
+    _update,
+    hash_of_model,
+    hash_of_samples,
+    kept,
+    require_same_architecture,
+    retrain,
+    seeded,
+)
+from excise.slices import Layer, find_slices, trainable
 from excise.targets import are_classes, targets_of
 from excise.task import Ids, Task, positions
 from excise.utility import Utility, retrieval, utility
 
 Kind = Literal["auto", "samples", "class"]
 Metric = Literal["auto", "accuracy", "micro-f1", "rmse", "retrieval"]
-KEPT_IN = Path("~/.cache/excise/retrained")
 MOST_RETAINED = 10_000  # of the retained samples, drawn at random, that figures are taken on
 FLOOR_PAIRS = 3  # retrained models that are needed for a likelihood ratio
+SHOTS = 5  # samples of each class that the probe learns from, or fewer where the test set has fewer
 
 
 @dataclass(frozen=True)
@@ -72,13 +82,16 @@ class Figures:
 
     @property
     def summary(self) -> dict[str, float]:
-        """UA, RA, TA and MIA: what other papers average their gaps over."""
-        return {
-            "UA": 1 - self.forget.value,
-            "RA": self.retain.value,
-            "TA": self.test.value,
-            "MIA": self.attacks["loss"].auc,
-        }
+        """UA, RA, TA and MIA: what other papers average their gaps over. The first three are NaN of an error (rmse)."""
+        forget, retain, test = self.shares
+        return {"UA": 1 - forget, "RA": retain, "TA": test, "MIA": self.attacks["loss"].auc}
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """How much was right of forgotten, retained and test samples; NaN of an error, which is no share."""
+        if self.forget.metric == "rmse":
+            return np.nan, np.nan, np.nan
+        return self.forget.value, self.retain.value, self.test.value
 
 
 @dataclass(frozen=True)
@@ -91,7 +104,7 @@ class ToRetraining:
     tug_of_war: float
     tug_of_war_floor: float
     forget: Gap | None
-    """KL(retrained ‖ model) on the forgotten samples. None where there are no classes."""
+    """KL(retrained ‖ model) on the forgotten samples; of several labels, on each. None where numbers are predicted."""
     forget_calibrated: Gap | None
     """The same with temperatures fitted: a model whose outputs were merely softened does not pass."""
     test: Gap | None
@@ -119,11 +132,11 @@ class Change:
     certificate: Certificate | None
     budget: dict[str, Any] | None
     """What is left of the privacy budget, where there is one."""
-    seconds: float | None
-    retraining_seconds: float | None
+    seconds: float | None = field(compare=False)
+    retraining_seconds: float | None = field(compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Audit:
     """All that was measured. It prints as a table; ``verdict`` says what it means, ``save`` writes it as JSON."""
 
@@ -154,6 +167,17 @@ class Audit:
         from excise.verdict import judge
 
         return judge(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same was found, in however many seconds; what is not a number equals itself here."""
+        from excise.audit_table import plain
+
+        def timeless(one: Audit) -> Any:
+            return plain(replace(one, change=replace(one.change, seconds=None, retraining_seconds=None)))
+
+        return isinstance(other, Audit) and bool(timeless(self) == timeless(other))
+
+    __hash__ = None  # type: ignore[assignment]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for a record."""
@@ -208,27 +232,27 @@ def audit(
         retraining_seconds: What a retraining takes, if known.
         progress: Whether to show a bar.
     """
-    gone = positions(forget, len(task.train_set))
-    whole(seed, "seed", 0)
-    choice(kind, ("auto", "samples", "class"), "kind")
+    gone = _checked_ids(task, forget)
+    seed = whole(seed, "seed", 0)
+    choice(kind, get_args(Kind), "kind")
+    choice(metric, get_args(Metric), "metric")
     done = unlearned if isinstance(unlearned, Forgotten) else None
-    after = done.model if done else unlearned
-    assert isinstance(after, nn.Module)
-    for what, model in (("original", original), ("unlearned", after)):
-        require_same_architecture(task.model, model, f"{what} is a model that")
+    before, after = _checked(task, original, "original"), _checked(task, done.model if done else unlearned, "unlearned")
     _require_test_set(task, gone)
-    with Stages(enabled=progress) as stages:
+    with seeded(seed), Stages(enabled=progress) as stages:
+        eye = _Eye(task, gone, seed, kind, metric, before)  # first, since it may find that there is nothing to see
         truths, took = _truths(task, gone, retrained, seed, cache, stages)
-        eye = _Eye(task, gone, seed, kind, metric, original)
-        stages.begin("auditing", 2 + len(truths))
+        models = (before, after, *truths)
+        stages.begin("auditing", len(models))
         figures = []
         names = ["original", "unlearned", *(f"retrained {k + 1}" for k in range(len(truths)))]
-        for name, model in zip(names, (original, after, *truths), strict=True):
+        for name, model in zip(names, models, strict=True):
             figures.append(eye.figures(name, model))
             stages.advance()
         stages.begin("looking for near-duplicates")
         twins = near_duplicates(task, gone)
-    seen = [eye.seen(model) for model in (original, after, *truths)]
+        seen = [eye.seen(model) for model in models]
+        change = _change(before, after, done, budget, took if retraining_seconds is None else retraining_seconds)
     return Audit(
         ids=tuple(gone.tolist()),
         sample_hashes=tuple(hash_of_samples(task, [sample]) for sample in gone.tolist()),
@@ -238,9 +262,9 @@ def audit(
         original=figures[0],
         unlearned=figures[1],
         retrained=tuple(figures[2:]),
-        to_retraining=_to_retraining(figures, seen, seed) if truths else None,
+        to_retraining=_to_retraining(figures, seen, seed, eye.metric) if truths else None,
         twins=twins,
-        change=_change(original, after, done, budget, took if retraining_seconds is None else retraining_seconds),
+        change=change,
         losses={one.name: eye.losses(looked) for one, looked in zip(figures, seen, strict=True)},
         train_hash=hash_of_samples(task),
         seed=seed,
@@ -274,8 +298,13 @@ class _Eye:
         self.kind: Literal["samples", "class"] = (
             "class" if kind == "class" or (kind == "auto" and whole_classes) else "samples"
         )
+        if self.kind == "class" and not mine:
+            raise InputError('kind="class" is for targets that are one class each; pass kind="samples".')
         self.classes = tuple(int(one) for one in mine) if self.kind == "class" else ()
         before = self.seen(original)
+        _require_answers("original", before)
+        if self._has_classes:
+            _require_same_classes(before)
         self._target_loss = float(before.forget.losses.mean())
         self._asked = metric
         self.metric = "mAP" if metric == "retrieval" else utility(before.test, metric=metric).metric
@@ -293,6 +322,7 @@ class _Eye:
 
     def figures(self, name: str, model: nn.Module) -> Figures:
         seen = self.seen(model)
+        _require_answers(name, seen)
         forget, retain, test = self._utilities(model, seen)
         return Figures(
             name=name,
@@ -304,9 +334,17 @@ class _Eye:
                 seen.forget.losses, seen.forget.targets, seen.test.losses, seen.test.targets, seed=self._seed
             ),
             relearning=relearn_steps(self.task, model, self.gone, self._target_loss, seed=self._seed),
-            probe=few_shot_probe(self.task, model, self.classes, seed=self._seed) if self.classes else None,
+            probe=self._probe(model, seen),
             model_hash=hash_of_model(model),
         )
+
+    def _probe(self, model: nn.Module, seen: _Seen) -> FewShot | None:
+        """Asked with five samples of each class, or with as many as leave one to be tested on."""
+        shots = min([SHOTS, *(int(np.sum(seen.test.targets == one)) - 1 for one in self.classes)])
+        several = len(np.unique(seen.test.targets)) > 1
+        if not self.classes or shots < 1 or not several:
+            return None
+        return few_shot_probe(self.task, model, self.classes, shots=shots, seed=self._seed)
 
     def losses(self, seen: _Seen) -> dict[str, tuple[float, ...]]:
         """Losses of the forgotten, and quantiles of those of held-out samples of the same classes."""
@@ -343,33 +381,46 @@ class _Eye:
         return found
 
 
-def _to_retraining(figures: list[Figures], seen: list[_Seen], seed: int) -> ToRetraining:
+def _to_retraining(figures: list[Figures], seen: list[_Seen], seed: int, metric: str) -> ToRetraining:
     _, after, *truths = figures
     summaries = [one.summary for one in truths]
-    accuracies = [(one.forget.value, one.retain.value, one.test.value) for one in truths]
-    mine = after.forget.value, after.retain.value, after.test.value
     pairs = [(a, b) for a in range(len(truths)) for b in range(len(truths)) if a != b]
     gaps: dict[str, Gap | None] = dict.fromkeys(("forget", "forget_calibrated", "test", "test_calibrated", "margins"))
     ratio = None
-    if seen[0].forget.has_classes:
-        before, model, *others = (Logits(one.forget.outputs, one.test.outputs) for one in seen)
+    if metric != "rmse":
+        asked = [(_as_classes(one.forget), _as_classes(one.test)) for one in seen]
+        before, model, *others = (Logits(forget[0], test[0]) for forget, test in asked)
         for on, name in (("forget", "forget"), ("held_out", "test")):
             for calibrated, ending in ((False, ""), (True, "_calibrated")):
                 gaps[name + ending] = divergence_gap(model, before, others, calibrated=calibrated, on=on)  # type: ignore[arg-type]
-        labels = seen[0].forget.targets, seen[0].test.targets
-        gaps["margins"] = margin_gap(model, before, others, *labels)
-        if len(truths) >= FLOOR_PAIRS:
-            margins = [margin(one.forget.outputs, one.forget.targets) for one in seen[1:]]
-            ratio = likelihood_ratio_attack(margins[0], np.array(margins[1:]), seed=seed)
+        (_, labels), (_, held_out_labels) = asked[0]
+        gaps["margins"] = margin_gap(model, before, others, labels, held_out_labels)
+        if len(truths) >= FLOOR_PAIRS and len(labels) == len(seen[0].forget):
+            ratio = _ratio([margin(one.forget, labels) for one in (model, *others)], seed)
     return ToRetraining(
         models=len(truths),
         average_gap=float(np.mean([average_gap(after.summary, truth) for truth in summaries])),
         average_gap_floor=_mean([average_gap(summaries[a], summaries[b]) for a, b in pairs]),
-        tug_of_war=float(np.mean([tug_of_war(mine, truth) for truth in accuracies])),
-        tug_of_war_floor=_mean([tug_of_war(accuracies[a], accuracies[b]) for a, b in pairs]),
+        tug_of_war=float(np.mean([tug_of_war(after.shares, truth.shares) for truth in truths])),
+        tug_of_war_floor=_mean([tug_of_war(truths[a].shares, truths[b].shares) for a, b in pairs]),
         ratio=ratio,
         **gaps,
     )
+
+
+def _as_classes(one: Answers) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Logits and classes in rows; of labels that are 0 or 1 each is a row of its own, with the logits of no and yes."""
+    if one.has_classes:
+        return one.outputs, one.targets
+    yes = one.outputs.reshape(-1)
+    return np.stack([np.zeros_like(yes), yes], axis=1), one.targets.reshape(-1).astype(np.int64)
+
+
+def _ratio(margins: list[NDArray[np.float64]], seed: int) -> RatioAttack | None:
+    try:
+        return likelihood_ratio_attack(margins[0], np.array(margins[1:]), seed=seed)
+    except InputError:  # retrained models that agree, as where training has one outcome, have no spread to measure by
+        return None
 
 
 def _mean(values: list[float]) -> float:
@@ -387,9 +438,8 @@ def _change(
     difference = {name: new[name].double() - old[name].double() for name in old}
     distance = sum(float((one**2).sum()) for one in difference.values()) ** 0.5
     size = sum(float((one.double() ** 2).sum()) for one in old.values()) ** 0.5
-    slices = find_slices(before)
     layers = {}
-    for layer in slices.layers:
+    for layer in _layers(before):
         units = torch.arange(layer.units)
         moved = torch.zeros(layer.units, dtype=torch.bool)
         for rows in layer.parts:
@@ -409,6 +459,14 @@ def _change(
     )
 
 
+def _layers(model: nn.Module) -> tuple[Layer, ...]:
+    """Layers with slices; none where the model can't be sliced, since other methods may have changed it."""
+    try:
+        return find_slices(model).layers
+    except (NotYetSupportedError, NeverSupportedError):
+        return ()
+
+
 def _truths(
     task: Task,
     gone: Tensor,
@@ -422,17 +480,41 @@ def _truths(
         return [], None
     if isinstance(given, nn.Module):
         given = [given]
-    if not isinstance(given, int):
-        for model in given:
-            require_same_architecture(task.model, model, "retrained has a model that")
-        return list(given), None
+    if isinstance(given, Iterable):
+        models = [_checked(task, model, "retrained has a model that") for model in given]
+        if not models:
+            raise InputError("retrained has no model; pass some, how many to train, or None to do without.")
+        return models, None
     folder = None if cache is None else Path(cache).expanduser()
     stages.begin("retraining", whole(given, "retrained"))
     found = []
     for k in range(given):
         found.append(retrain(task, gone, seed=1000 * (seed + 1) + k, cache=folder))
         stages.advance()
-    return [one.model for one in found], float(np.mean([one.seconds for one in found]))
+    models = [_checked(task, one.model, "task.retrain gave a model that") for one in found]
+    return models, float(np.mean([one.seconds for one in found]))
+
+
+def _checked_ids(task: Task, forget: Ids) -> Tensor:
+    try:
+        gone = positions(forget, len(task.train_set))
+    except InputError as error:
+        raise InputError(f"forget: {error}") from None
+    if len(gone) == len(task.train_set):
+        raise InputError(f"forget has all {len(gone)} samples of train_set; leave at least one to retain.")
+    return gone
+
+
+def _checked(task: Task, model: Any, what: str) -> nn.Module:
+    """The model, if it is built as the task's; what that one trains is trainable in it too, else in a copy of it."""
+    require_same_architecture(task.model, model, what)
+    trained = [weight.requires_grad for weight in task.model.parameters()]
+    if trained != [weight.requires_grad for weight in model.parameters()]:
+        model = copy.deepcopy(model)
+        for weight, right in zip(model.parameters(), trained, strict=True):
+            weight.requires_grad_(right)
+    checked: nn.Module = model
+    return checked
 
 
 def _require_test_set(task: Task, gone: Tensor) -> None:
@@ -449,20 +531,40 @@ def _require_test_set(task: Task, gone: Tensor) -> None:
 
 
 def _digest(task: Task, sample: int, data: Any) -> bytes:
+    """Of the inputs alone: another label does not make it another image."""
     batch = task.batch([sample], data)
-    inputs = batch if isinstance(batch, dict) else batch[0]
-    parts = inputs.values() if isinstance(inputs, dict) else [inputs]
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.cpu().numpy().tobytes() if isinstance(part, Tensor) else repr(part).encode())
+    _update(digest, {key: batch[key] for key in batch if key != "labels"} if isinstance(batch, dict) else batch[0])
     return digest.digest()
 
 
 def _require_classes(targets: NDArray[Any]) -> None:
     if len(np.unique(targets)) < 2:
         raise InputError(
-            f"train_set has one class only ({targets[0]}), so every answer is right and nothing can be measured."
+            f"train_set has one class only ({targets[0]}), so every answer is right and nothing can be measured; "
+            "pass data of two or more classes."
         )
+
+
+def _require_same_classes(seen: _Seen) -> None:
+    """Refuse a test set without samples to compare the forgotten ones with."""
+    missing = np.setdiff1d(seen.forget.targets, seen.test.targets)
+    if len(missing):
+        raise InputError(
+            f"forget has samples of class {missing[0]}, of which task.test_set has none to compare with; add some, two "
+            "or more."
+        )
+    if np.isin(seen.test.targets, seen.forget.targets).sum() < 2:
+        raise InputError("task.test_set has 1 sample of forget's classes to compare with; add some, two or more.")
+
+
+def _require_answers(name: str, seen: _Seen) -> None:
+    for group in (seen.forget, seen.retain, seen.test):
+        if not (np.isfinite(group.outputs).all() and np.isfinite(group.losses).all()):
+            raise InputError(
+                f"{name}: the model's answers or losses are not all finite, so there is nothing to measure; see "
+                "whether its training diverged (to mask a class, take a large number rather than infinity)."
+            )
 
 
 def _of_same_classes(seen: _Seen) -> NDArray[np.bool_]:

@@ -189,6 +189,76 @@ def _ids(listed: str | None, file: Path | None) -> list[int]:
 
 
 @cli.command()
+@click.option(
+    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
+)
+@click.option(
+    "--forget",
+    "spec",
+    required=True,
+    metavar="SPEC",
+    help="random:1%, class:3, class:3:100, hardest:20, ids:3,5,9 or ids:FILE.",
+)
+@click.option("--methods", metavar="A,B,...", help="Which to compare.  [default: all]")
+@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Repetitions.")
+@click.option("--retrainings", type=click.IntRange(min=2), default=3, show_default=True, help="Of every request.")
+@click.option("--no-tuning", is_flag=True, help="Take every method's default settings.")
+@click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Where retrained models are kept.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write everything as JSON.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw gap against cost (.png, .svg, .pdf)."
+)
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
+def compare(
+    address: str,
+    spec: str,
+    methods: str | None,
+    seeds: int,
+    retrainings: int,
+    no_tuning: bool,
+    cache: Path | None,
+    out: Path | None,
+    plot: Path | None,
+    markdown: bool,
+) -> None:
+    """Compare methods of unlearning with each other and with retraining, on the same request.
+
+    \b
+    Example:
+      excise compare --task my_project:task --forget random:1% --out compare.json --plot compare.png
+    """
+    from excise import compare_table
+    from excise.audit_table import write_json
+    from excise.compare import compare as compare_methods
+    from excise.retraining import KEPT_IN
+    from excise.task import load_task
+
+    if plot is not None:
+        compare_table.new_figure()  # what is missing is said before the work
+    found = compare_methods(
+        load_task(address),
+        spec,
+        methods=None if methods is None else [word.strip() for word in methods.split(",") if word.strip()],
+        seeds=seeds,
+        retrainings=retrainings,
+        tune=not no_tuning,
+        cache=cache or KEPT_IN,
+        progress=sys.stderr.isatty(),
+    )
+    if markdown:
+        click.echo(compare_table.markdown(found))
+    else:
+        compare_table.show(found, Console())
+    if out is not None:
+        write_json(found.as_dict(), out)
+    if plot is not None:
+        compare_table.save_plot(found, plot)
+    for file in (out, plot):
+        if file is not None:
+            click.echo(f"wrote {file}", err=markdown)
+
+
+@cli.command()
 def demo() -> None:
     """Make a network forget digits with wrong labels, and compare it with retrained ones; needs no download."""
     from excise.demo import run

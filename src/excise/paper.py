@@ -40,7 +40,11 @@ def paper_change(task: Task, model: nn.Module, block: Block, sample: int, trace:
             weight.sub_(SAMPLE_LR * first[name])
     second = objective.gradient(task, moved, [sample])
     of_all = rank_one_root(block, trace.gradients, trace.parameters).to(slope)
-    of_sample = rank_one_root(block, (first, second), (trainable(model), trainable(moved)))
+    before, after = trainable(model), trainable(moved)
+    if torch.equal(block.gather(before), block.gather(after)):  # a gradient so small that rounding eats the step
+        of_sample = torch.zeros_like(slope)
+    else:
+        of_sample = rank_one_root(block, (first, second), (before, after))
     signs = torch.tensor([float(samples), -1.0]).to(slope) / (samples - 1)
     return solve_rank_two(torch.stack([of_all, of_sample]), signs, slope, task.weight_decay) / (samples - 1)
 
