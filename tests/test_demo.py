@@ -1,5 +1,6 @@
 """The demo: what it measures, and that what it says follows from that."""
 
+import json
 import warnings
 from dataclasses import replace
 
@@ -13,7 +14,12 @@ from excise.unlearn import NotConvergedWarning
 
 
 @pytest.fixture(scope="module")
-def shown():
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def shown(folder):
     """What the command prints, and the figures behind it."""
     outcomes, measure = [], demo.measure
 
@@ -24,7 +30,7 @@ def shown():
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("error", NotConvergedWarning)
         patch.setattr(demo, "measure", keep)
-        done = CliRunner().invoke(cli.cli, ["demo"], catch_exceptions=False)
+        done = CliRunner().invoke(cli.cli, ["demo", "--out-dir", str(folder)], catch_exceptions=False)
     assert (done.exit_code, done.stderr) == (0, "")
     return done.stdout, outcomes[0]
 
@@ -109,7 +115,7 @@ def test_the_case_is_real_digits_with_a_few_wrong_labels():
     assert sorted([*case.ids, *case.others.tolist()]) == list(range(demo.TRAINED))
 
 
-def test_the_global_state_is_left_alone(monkeypatch, outcome):
+def test_the_global_state_is_left_alone(monkeypatch, outcome, tmp_path):
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     seen = []
 
@@ -120,9 +126,25 @@ def test_the_global_state_is_left_alone(monkeypatch, outcome):
     monkeypatch.setattr(demo, "measure", measure)
     torch.set_num_threads(2)
     try:
-        CliRunner().invoke(cli.cli, ["demo"], catch_exceptions=False)
+        CliRunner().invoke(cli.cli, ["demo", "--out-dir", str(tmp_path)], catch_exceptions=False)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
     assert seen == [(1, False)]
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_proof_is_written_and_says_what_was_measured(shown, folder):
+    out, outcome = shown
+    page, record = (folder / f"excise-report.{ending}" for ending in ("html", "json"))
+    assert "Wrote excise-report.html and excise-report.json." in " ".join(out.split())
+    assert outcome.audit.verdict.sentence in page.read_text()
+    kept = json.loads(record.read_text())
+    assert kept["ids"] == list(outcome.done.ids)
+    assert kept["verdict"]["outcome"] in ("forgotten", "mostly forgotten")
+    assert len(kept["retrained"]) == demo.RETRAININGS
+
+
+def test_the_audit_agrees_with_the_table(outcome):
+    assert outcome.audit.to_retraining.forget_calibrated.share == pytest.approx(outcome.drift.gap, abs=1e-4)
+    assert outcome.audit.unlearned.test.value == pytest.approx(outcome.drift.held_out)

@@ -13,6 +13,7 @@ from excise.cli import cli
 from excise.errors import ExciseError
 
 FACTORY = """
+import dataclasses
 import torch
 from torch import nn
 import excise
@@ -25,6 +26,11 @@ def task():
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 2))
     data = torch.utils.data.TensorDataset(x, y)
     return excise.Task(model, nn.CrossEntropyLoss(reduction="none"), data, weight_decay=1e-2)
+
+def tested():
+    made = task()
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(1))
+    return dataclasses.replace(made, test_set=torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long()))
 
 def nothing():
     return None
@@ -125,3 +131,41 @@ def test_the_record_is_written(run, weights, tmp_path):  # noqa: ARG001
     assert record["seed"] == 7
     assert record["certificate"]["kind"] == "heuristic"
     assert set(record["stages"]) == {"watching the samples", "choosing slices", "taking the step"}
+
+
+FORGET = ("forget", "--task", "forget_factory:tested", "--ids", "3,5", "--out", "out.pt")
+
+
+@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_page_as_report(run, tmp_path, shown):
+    done = run(*FORGET, "--report", "proof.html", *["--show-samples"] * shown)
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "proof.html").read_text()
+    assert "Proof of deletion" in page
+    assert "wrote proof.html" in done.output
+    assert ("The samples</h2>" in page) == shown
+
+
+@pytest.mark.usefixtures("weights")
+@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+def test_an_audit_of_two_files(run, tmp_path):
+    assert run(*FORGET, "--model", "in.pt").exit_code == 0
+    words = ["audit", "--task", "forget_factory:tested", "--forget", "ids:3,5", "--original", "in.pt"]
+    words += ["--unlearned", "out.pt"]
+    done = run(*words, "--json")
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout)
+    assert record["ids"] == [3, 5]
+    assert record["original"]["model_hash"] != record["unlearned"]["model_hash"]
+    assert record["retrained"] == []
+    spoken = run(*words, "--report", "proof.html")
+    assert record["verdict"]["sentence"] in " ".join(spoken.output.split())
+    assert (tmp_path / "proof.html").is_file()
+
+
+def test_a_report_of_another_kind_is_refused_before_any_work(run, tmp_path):
+    done = run(*FORGET, "--report", "proof.docx")
+    assert isinstance(done.exception, ExciseError)
+    assert ".html" in str(done.exception)
+    assert not (tmp_path / "out.pt").exists()

@@ -293,8 +293,8 @@ class _Eye:
         self._has_classes = are_classes(targets)
         if self._has_classes:
             _require_classes(targets)
-        mine = sorted(set(targets[gone].tolist())) if self._has_classes else []
-        whole_classes = bool(mine) and not np.isin(targets[left], mine).any()
+        mine = sorted(set(targets[gone.numpy()].tolist())) if self._has_classes else []
+        whole_classes = bool(mine) and not np.isin(targets[left.numpy()], mine).any()
         self.kind: Literal["samples", "class"] = (
             "class" if kind == "class" or (kind == "auto" and whole_classes) else "samples"
         )

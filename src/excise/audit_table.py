@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from excise.errors import InputError
+from excise.gap import Gap
 
 if TYPE_CHECKING:
     from excise.audit import Audit, Figures
@@ -76,7 +77,7 @@ ROWS: dict[str, Any] = {
     "  true positives at 1 % false": lambda one, _: one.attacks["loss"].tpr_at_fpr,
     "attack by entropy, AUC": lambda one, _: _auc(one, "entropy"),
     "attack by modified entropy, AUC": lambda one, _: _auc(one, "modified entropy"),
-    "5-shot probe": _probe_accuracy,
+    "few-shot probe": _probe_accuracy,
     "steps to learn again": _steps,
     "divergence to retrained, forgotten": lambda one, audit: _divergence(one, audit, "forget"),
     "  temperature fitted": lambda one, audit: _divergence(one, audit, "forget_calibrated"),
@@ -130,13 +131,14 @@ def plain(value: Any) -> Any:
 
 def _derived(value: Any) -> dict[str, Any]:
     """What is computed of the fields and readers of the record would want."""
-    names = {"Gap": ("share",), "Figures": ("summary",)}.get(type(value).__name__, ())
-    return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Gap):
+        return {"share": plain(value.share) if value.original != value.floor else None}
+    return {"summary": plain(value.summary)} if type(value).__name__ == "Figures" else {}
 
 
 def write_json(record: Mapping[str, Any], path: Path) -> None:
     """Write a record, or say why not."""
     try:
-        path.write_text(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        path.write_text(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: could not be written ({error.strerror}).") from None

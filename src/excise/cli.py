@@ -5,13 +5,22 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
 import excise
 from excise.errors import ExciseError, InputError
+
+if TYPE_CHECKING:  # what loads torch is imported where it is needed, so that --help is quick
+    from torch import nn
+
+    from excise.audit import Audit
+    from excise.forgotten import Forgotten
+    from excise.task import Task
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -83,8 +92,15 @@ def blanket(
 @click.option("--steps", type=click.IntRange(min=1), default=1, show_default=True, help="Newton steps.")
 @click.option("--drift", is_flag=True, help="Add a pass over the retained samples: slower, forgets better.")
 @click.option(
-    "--report", type=click.Path(path_type=Path), metavar="FILE", help="Write the record of what was done (.json)."
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the record of what was done (.json), or audit it and write a page for people (.html).",
 )
+@click.option(
+    "--retrainings", type=click.IntRange(min=0), default=0, show_default=True, help="Models to retrain for the audit."
+)
+@click.option("--show-samples", is_flag=True, help="Let the page show the forgotten samples, not only their hashes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 def forget(
@@ -96,20 +112,24 @@ def forget(
     steps: int,
     drift: bool,
     report: Path | None,
+    retrainings: int,
+    show_samples: bool,
     seed: int,
     as_json: bool,
 ) -> None:
     """Make a trained model forget samples, and write its new weights.
 
     \b
-    Example:
+    Examples:
       excise forget --task my_project:task --ids 17,4242 --model in.safetensors --out out.safetensors
+      excise forget --task my_project:task --ids 17,4242 --out out.safetensors --report proof.html --retrainings 3
     """
     from excise.task import load_task
     from excise.unlearn import Unlearner
     from excise.weights import load_weights, save_weights
 
     chosen = _ids(ids, ids_file)
+    _require_ending(report, (".json", ".html"))
     task = load_task(address)
     if model is not None:
         load_weights(task.model, model)
@@ -126,7 +146,9 @@ def forget(
         if report or as_json
         else ""
     )
-    if report is not None:
+    if report is not None and report.suffix == ".html":
+        _prove(task, task.model, done, chosen, retrainings, report, show_samples=show_samples, seed=seed, quiet=as_json)
+    elif report is not None:
         report.write_text(record + "\n")
     if as_json:
         click.echo(record)
@@ -135,6 +157,111 @@ def forget(
         for file in (out, report):
             if file is not None:
                 click.echo(f"wrote {file}")
+
+
+@cli.command()
+@click.option(
+    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
+)
+@click.option(
+    "--forget",
+    "spec",
+    required=True,
+    metavar="SPEC",
+    help="What was forgotten: ids:3,5,9, ids:FILE or class:3.",
+)
+@click.option(
+    "--original", type=click.Path(path_type=Path), metavar="FILE", help="Weights before.  [default: the task's model]"
+)
+@click.option("--unlearned", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Weights after.")
+@click.option(
+    "--retrainings",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Models to retrain for it.",
+)
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write a page for people (.html).")
+@click.option("--show-samples", is_flag=True, help="Let the page show the forgotten samples, not only their hashes.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+def audit(
+    address: str,
+    spec: str,
+    original: Path | None,
+    unlearned: Path,
+    retrainings: int,
+    report: Path | None,
+    show_samples: bool,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure how well a model forgot samples, however that was done.
+
+    \b
+    Example:
+      excise audit --task my_project:task --forget ids:17,4242 --unlearned out.safetensors --retrainings 3
+    """
+    import copy
+
+    from excise.requests import parse_request
+    from excise.task import load_task
+    from excise.weights import load_weights
+
+    _require_ending(report, (".html",))
+    task = load_task(address)
+    if original is not None:
+        load_weights(task.model, original)
+    after = copy.deepcopy(task.model)
+    load_weights(after, unlearned)
+    chosen = parse_request(spec, task, seed=seed).ids
+    found = _prove(
+        task, task.model, after, chosen, retrainings, report, show_samples=show_samples, seed=seed, quiet=as_json
+    )
+    if as_json:
+        click.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+        return
+    from excise.audit_table import show
+
+    show(found, Console())
+    if report is not None:
+        click.echo(f"wrote {report}")
+
+
+def _prove(
+    task: Task,
+    before: nn.Module,
+    after: nn.Module | Forgotten,
+    ids: Sequence[int],
+    retrainings: int,
+    report: Path | None,
+    *,
+    show_samples: bool,
+    seed: int,
+    quiet: bool,
+) -> Audit:
+    """Audit, and write the page if asked."""
+    from excise.audit import audit as audit_model
+    from excise.report import sample_views, write_report
+
+    found = audit_model(
+        task,
+        before,
+        after,
+        ids,
+        retrained=retrainings or None,
+        seed=seed,
+        progress=sys.stderr.isatty() and not quiet,
+    )
+    if report is not None:
+        write_report(found, report, samples=sample_views(task, ids) if show_samples else None, settings={"seed": seed})
+    return found
+
+
+def _require_ending(file: Path | None, endings: tuple[str, ...]) -> None:
+    """Refuse a file of another kind before any work is done."""
+    if file is not None and file.suffix not in endings:
+        raise InputError(f"--report {file.name}: the name must end in {' or '.join(endings)}.")
 
 
 @cli.command()
@@ -259,11 +386,18 @@ def compare(
 
 
 @cli.command()
-def demo() -> None:
-    """Make a network forget digits with wrong labels, and compare it with retrained ones; needs no download."""
+@click.option(
+    "--out-dir",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path(),
+    metavar="DIR",
+    help="Where to write excise-report.html and .json.  [default: here]",
+)
+def demo(out_dir: Path) -> None:
+    """Make a network forget digits with wrong labels, and prove it against retrained ones; needs no download."""
     from excise.demo import run
 
-    run(Console())
+    run(Console(), out_dir)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,8 +19,12 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from excise.audit import Audit, audit
+from excise.audit_table import show
+from excise.drift import Drift
 from excise.forgotten import Forgotten
 from excise.gap import Logits, divergence_gap
+from excise.report import sample_views, sensitivity_maps, write_report
 from excise.task import Task
 from excise.training import Fitted, fit
 from excise.unlearn import Unlearner
@@ -30,6 +34,8 @@ WRONG = 12  # of these have a wrong label
 EPOCHS, LR = 150, 0.2  # long enough to learn the wrong labels by heart
 RETRAININGS = 3
 SHOWN = 5  # slices
+MAPPED = 4  # samples whose sensitivity is shown
+DRIFT = Drift.thorough()
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,12 @@ class Case:
     task: Task
     ids: tuple[int, ...]
     """The training digits with a wrong label."""
+
+    @property
+    def pictures(self) -> Task:
+        """The same task with the digits as pictures, to be shown."""
+        images, labels = self.task.train_set.tensors
+        return replace(self.task, train_set=TensorDataset(images.reshape(-1, 1, 8, 8), labels))
 
     @cached_property
     def others(self) -> Tensor:
@@ -86,6 +98,10 @@ class Outcome:
 
     done: Forgotten
     """The request as the default step carried it out."""
+    audit: Audit
+    """Of the network after drift, the better of the two."""
+    models: tuple[nn.Module, nn.Module, nn.Module]
+    """The original, after drift, and one of the retrained."""
     slices: int
     """How many the network has."""
     original: Row
@@ -106,7 +122,7 @@ class Outcome:
             f"The step changed {len(scores)} of {self.slices} slices (the weights of one unit each), chosen because "
             f"their activations tell the {len(self.done.ids)} digits' losses. The highest scores (T, summed over the "
             f"digits): {', '.join(f'{name} {scores[name]:.2f}' for name in best)}. "
-            "Drift changed all slices, in a pass over the retained digits."
+            "Drift changed all slices, in three passes over the retained digits."
         )
 
     def grid(self) -> Grid:
@@ -149,8 +165,8 @@ class Outcome:
         )
 
 
-def run(console: Console) -> None:
-    """Train, forget, retrain, and print how they compare."""
+def run(console: Console, folder: Path) -> None:
+    """Train, forget, retrain, print how they compare, and write the proof into a folder."""
     case = make_case()
     console.print(
         f"A small network learns {len(case.task.train_set):,} real handwritten digits, {len(case.ids)} of them with a "
@@ -160,7 +176,11 @@ def run(console: Console) -> None:
     )
     with _one_thread():
         outcome = measure(case, progress=sys.stderr.isatty())
-    for part in (outcome.reasons(), "", outcome.grid(), "", outcome.meaning()):
+        files = write_proof(case, outcome, folder)
+    for part in (outcome.reasons(), "", outcome.grid(), "", "The audit of drift:"):
+        console.print(part, highlight=False, markup=False)
+    show(outcome.audit, console)
+    for part in ("", f"Wrote {' and '.join(file.name for file in files)}.", "", outcome.meaning()):
         console.print(part, highlight=False, markup=False)
 
 
@@ -188,8 +208,17 @@ def measure(case: Case, *, progress: bool = False) -> Outcome:
     first = Unlearner(trained, n_jobs=1, progress=progress)
     first.stability(case.ids, seeds=[0])  # what is compiled on first use is compiled now, before the clock runs
     step, step_seconds = _forget(trained, case.ids, refine=None)
-    drift, drift_seconds = _forget(trained, case.ids, refine="drift")
+    drift, drift_seconds = _forget(trained, case.ids, refine=DRIFT)
     retrained = [_retrain(case, seed, progress=progress) for seed in range(1, RETRAININGS + 1)]
+    audited = audit(
+        trained,
+        original.model,
+        drift,
+        case.ids,
+        retrained=[fitted.model for fitted in retrained],
+        retraining_seconds=float(np.mean([fitted.seconds for fitted in retrained])),
+        progress=progress,
+    )
     before, truths = case.logits(original.model), [case.logits(fitted.model) for fitted in retrained]
 
     def row(name: str, model: nn.Module, seconds: float) -> Row:
@@ -198,12 +227,24 @@ def measure(case: Case, *, progress: bool = False) -> Outcome:
 
     return Outcome(
         done=step,
+        audit=audited,
+        models=(original.model, drift.model, retrained[0].model),
         slices=len(first.slices),
         original=row("original", original.model, original.seconds),
         step=row("excise step", step.model, step_seconds),
         drift=row("excise drift", drift.model, drift_seconds),
         retrained=_mean_row(case, retrained),
     )
+
+
+def write_proof(case: Case, outcome: Outcome, folder: Path) -> tuple[Path, Path]:
+    """The report for people and the record for machines; a demo may show its samples."""
+    page, record = folder / "excise-report.html", folder / "excise-report.json"
+    maps = sensitivity_maps(case.task, *outcome.models[:2], case.ids[:MAPPED], seed=0, retrained=outcome.models[2])
+    settings = {"training": f"{EPOCHS} epochs of SGD, learning rate {LR}", "drift": str(DRIFT)}
+    write_report(outcome.audit, page, samples=sample_views(case.pictures, case.ids), maps=maps, settings=settings)
+    outcome.audit.save(record)
+    return page, record
 
 
 @contextmanager
@@ -231,7 +272,7 @@ def _network(seed: int) -> nn.Sequential:
         return nn.Sequential(OrderedDict(layers))
 
 
-def _forget(task: Task, ids: Sequence[int], *, refine: Literal["drift"] | None) -> tuple[Forgotten, float]:
+def _forget(task: Task, ids: Sequence[int], *, refine: Drift | None) -> tuple[Forgotten, float]:
     """The request carried out, and its seconds with all preparation."""
     begin = time.perf_counter()
     done = Unlearner(task, refine=refine, n_jobs=1).forget(ids)

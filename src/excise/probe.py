@@ -32,9 +32,9 @@ class Probe:
         return float(losses @ kept / kept.sum()) if kept.any() else float("nan")
 
 
-def draw_probe(task: Task, model: nn.Module, ids: Tensor, generator: torch.Generator) -> Probe:
-    """Draw one from the samples; a smaller one where inputs are large, since every request looks at it."""
-    size = max(LEAST, min(MOST, 4 * task.modest_batch(MOST)))
+def draw_probe(task: Task, model: nn.Module, ids: Tensor, generator: torch.Generator, size: int | None = None) -> Probe:
+    """Draw one from the samples; by default a smaller one where inputs are large, since every request looks at it."""
+    size = size or max(LEAST, min(MOST, 4 * task.modest_batch(MOST)))
     ids = ids[: 8 * size]
     losses = losses_on(task, model, ids).double().cpu()
     drawn, inclusion = systematic(losses + losses.mean() + 1e-12, size, generator)

@@ -10,7 +10,7 @@ import inspect
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
@@ -233,16 +233,21 @@ def _function_of(thing: Any) -> Any:
     return function if hasattr(function, "__code__") else None
 
 
-def _described_function(function: Callable[..., Any] | None) -> Any:
+def _described_function(function: Any) -> Any:
     if function is None:
         return None
-    try:
-        names = inspect.getclosurevars(function)
-        read = _plain({**names.globals, **names.nonlocals})
-    except ValueError:  # a name of the surrounding function that has no value yet
-        read = {}
-    own: Any = function
-    return _described((own.__code__, own.__defaults__, own.__kwdefaults__, read))
+    code, known = function.__code__, function.__globals__
+    read = {name: known[name] for name in _names_in(code) if name in known}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # of a name that has no value yet
+            read[name] = cell.cell_contents
+    return _described((code, function.__defaults__, function.__kwdefaults__, _plain(read)))
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Names that a function reads, also in the functions inside it."""
+    inner = (_names_in(part) for part in code.co_consts if isinstance(part, CodeType))
+    return set(code.co_names).union(*inner)
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from excise.activations import GaussianNoise, Perturbation
 from excise.dependence import ranks
 from excise.errors import InputError
 from excise.inputs import whole
-from excise.task import Task, evaluating
+from excise.task import Task, evaluating, positions
 
 
 def sensitivity(
@@ -45,10 +45,13 @@ def sensitivity(
     [1.0, 0.0]
     """
     whole(copies, "copies", 2)
-    batch = task.batch([sample])
+    try:
+        batch = task.batch(positions([sample], len(task.train_set)))
+    except InputError as error:
+        raise InputError(f"sample: {error}") from None
     if not isinstance(batch, list) or not isinstance(batch[0], torch.Tensor) or not batch[0].is_floating_point():
         raise InputError("sensitivity needs real-valued inputs, one tensor a sample; tokens have no pixels.")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(whole(seed, "seed", 0))
     perturb = perturbation or GaussianNoise()
     noisy: list[NDArray[np.float32]] = []
     losses: list[NDArray[np.float64]] = []

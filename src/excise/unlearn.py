@@ -98,6 +98,8 @@ class Unlearner:
             where it is affordable; None for the step alone.
         guard: The most that the mean loss of retained samples may rise, as a factor; None for no guard.
         guard_rise: A rise by this much always may be: near 0 a loss can double without harm.
+        guard_samples: How many retained samples tell that rise; None for 64, and fewer where inputs are large. Losses
+            that are near 0 but for a few samples need more, at the cost of every request.
         batch_statistics: Of batch normalisation: ``"keep"``, or ``"reestimate"`` on the retained samples, by a pass
             over them.
         lipschitz: L, a bound on the norm of every sample's gradient, weight decay included; needed for noise.
@@ -129,6 +131,7 @@ class Unlearner:
         refine: Literal["drift"] | Drift | None = None,
         guard: float | None = 1.5,
         guard_rise: float = 0.05,
+        guard_samples: int | None = None,
         batch_statistics: Literal["keep", "reestimate"] = "keep",
         lipschitz: float | None = None,
         hessian_lipschitz: float | None = None,
@@ -147,8 +150,8 @@ class Unlearner:
         choice(batch_statistics, ("keep", "reestimate"), "batch_statistics")
         choice(solver, ("auto", "cg", "cholesky"), "solver")
         counts = {"steps": steps, "copies": copies, "watched": watched, "iterations": iterations}
-        if curvature_samples is not None:
-            counts["curvature_samples"] = curvature_samples
+        optional = {"curvature_samples": curvature_samples, "guard_samples": guard_samples}
+        counts |= {name: count for name, count in optional.items() if count is not None}
         for name, count in counts.items():
             whole(count, name)
         if isinstance(refine, str):
@@ -165,7 +168,7 @@ class Unlearner:
         self._probe: Probe | None = None
         self._probe_losses: Tensor | None = None  # under the model as it is now
         self._method, self._trace, self._progress = method, trace, progress
-        self._batch_statistics, self._guard_rise = batch_statistics, guard_rise
+        self._batch_statistics, self._guard_rise, self._guard_samples = batch_statistics, guard_rise, guard_samples
         self._forgotten: set[int] = set()
         self._steps, self._selection, self._share = steps, selection, share
         self._copies, self._watched, self._perturbation = copies, watched, perturbation
@@ -197,9 +200,12 @@ class Unlearner:
         """Make what all requests share, the kept curvature and a probe of retained samples; ``forget`` does so too."""
         if self._probe is None:
             generator = torch.Generator().manual_seed(self._seed)
-            ids = self._curvature_ids(generator)
+            residual = self.residual()
+            order = residual[torch.randperm(len(residual), generator=generator)]
+            ids = order[: self._curvature_count()]
             with evaluating(self._model):
-                self._probe = draw_probe(self.task, self._model, ids, generator)
+                among = ids if self._guard_samples is None else order
+                self._probe = draw_probe(self.task, self._model, among, generator, self._guard_samples)
                 self._probe_losses = self._probe.losses(self.task, self._model)
                 if self._method != "paper":  # which has a curvature of its own
                     self._newton = where_it_fits(self._make_newton(ids))
@@ -269,13 +275,12 @@ class Unlearner:
                 counts.update(self._choose(self._model, Request(asked, residual, seed, stages)).numbers)
         return {self.slices.name(number): count / len(runs) for number, count in sorted(counts.items())}
 
-    def _curvature_ids(self, generator: torch.Generator) -> Tensor:
-        residual = self.residual()
-        count = self._curvature_samples
-        if count is None:
-            linear = self._kind == "cached" and has_features(self.task, self._model, self.slices)
-            count = MOST_FEATURES if linear else 1000
-        return residual[torch.randperm(len(residual), generator=generator)[:count]]
+    def _curvature_count(self) -> int:
+        """How many retained samples to take the curvature from."""
+        if self._curvature_samples is not None:
+            return self._curvature_samples
+        linear = self._kind == "cached" and has_features(self.task, self._model, self.slices)
+        return MOST_FEATURES if linear else 1000
 
     def _make_newton(self, ids: Tensor) -> Newton:
         if self._kind == "cached":

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from excise.gap import Gap
+
 if TYPE_CHECKING:
     from excise.audit import Audit
 
@@ -15,12 +17,15 @@ Level = Literal["good", "warning", "bad", "note"]
 Outcome = Literal["forgotten", "mostly forgotten", "partly forgotten", "not forgotten", "damaged", "undecided"]
 
 NEAR, HALF = 0.2, 0.5  # of the way to retraining that may be left for "forgotten", and for "partly"
-POINT, POINTS = 0.01, 0.03  # of accuracy that may be lost without a word, and without calling it damage
+SAME = 0.95  # of the original's distance to a single retrained model, whose floor is unknown: nothing was forgotten
+POINT, POINTS = 0.01, 0.03  # of accuracy that may be lost without a word, and, beyond chance, without it being damage
 MEASURABLE = 1.5  # times the floor that the original must be away from retraining, for its gap to mean anything
 
 ATTACKS = ("Membership attack", "Attack sample by sample")  # titles of findings that the outcome depends on
-USEFUL = "Use of the model"
+USEFUL, HIDDEN = "Use of the model", "Hidden or forgotten"
 SIDES = ("retain", "test")
+UNKNOWN = 0.03  # standard deviation between retrained models' probes, taken where there is one model
+TINY = 1e-12
 LOWER_IS_BETTER = ("rmse",)
 
 
@@ -48,17 +53,37 @@ def judge(audit: Audit) -> Verdict:
     findings = [forgetting[1], *_membership(audit), *_usefulness(audit), *_probe(audit), *_relearning(audit)]
     findings += [*_twins(audit), *_few(audit), *_guarantee(audit)]
     outcome = forgetting[0]
+    bad = {one.title for one in findings if one.level == "bad"}
     if outcome == "forgotten" and any(one.title in ATTACKS and one.level == "warning" for one in findings):
         outcome = "mostly forgotten"
-    if outcome != "not forgotten" and any(one.level == "bad" and one.title == USEFUL for one in findings):
+    if outcome in ("forgotten", "mostly forgotten") and HIDDEN in bad:
+        outcome = "partly forgotten"
+    if USEFUL in bad and (outcome != "not forgotten" or not _is_known(audit)):
         outcome = "damaged"
     return Verdict(outcome, _sentence(audit, outcome), tuple(findings))
+
+
+def _is_known(audit: Audit) -> bool:
+    """Whether the model does on the forgotten samples as the original, rather than as models that never saw them."""
+    before, after = audit.original.forget.value, audit.unlearned.forget.value
+    never = [one.forget.value for one in audit.retrained] or [audit.unlearned.test.value]
+    return abs(after - before) < abs(after - float(np.mean(never)))
+
+
+def _is_farther(audit: Audit) -> bool:
+    """Whether the model is farther from retraining than the original was."""
+    gap = _gap(audit)
+    return gap is not None and gap.model > gap.original
 
 
 def _sentence(audit: Audit, outcome: Outcome) -> str:
     what = f"{_count(len(audit.ids), 'sample')}"
     if outcome == "forgotten" and not audit.to_retraining:
         return f"The model treats the {what} like data it never saw; no retrained model was there to compare with."
+    if outcome == "not forgotten" and _is_farther(audit):
+        return (
+            f"The model has not forgotten the {what}: it is no nearer to a model that never saw them than the original."
+        )
     return {
         "forgotten": f"The model has forgotten the {what}: it answers nearly as a model that never saw them.",
         "mostly forgotten": f"The model has mostly forgotten the {what}: its answers are near to those of a model that "
@@ -70,35 +95,51 @@ def _sentence(audit: Audit, outcome: Outcome) -> str:
     }[outcome]
 
 
+def _gap(audit: Audit) -> Gap | None:
+    """The calibrated divergence to retrained models; where numbers are predicted, the difference of mean losses."""
+    if audit.to_retraining is None:
+        return None
+    if audit.to_retraining.forget_calibrated is not None:
+        return audit.to_retraining.forget_calibrated
+    losses = np.array([one.forget.loss for one in audit.retrained])
+    truth = float(losses.mean())
+    # a retrained model is compared with the mean of the others, as the model is with the mean of all
+    floor = float(np.mean(np.abs(losses - truth))) * len(losses) / (len(losses) - 1) if len(losses) > 1 else math.nan
+    return Gap(abs(audit.unlearned.forget.loss - truth), abs(audit.original.forget.loss - truth), floor)
+
+
 def _against_retraining(audit: Audit) -> tuple[Outcome, Finding]:
-    """By the calibrated divergence, on a scale from the original (1) to another retraining (0)."""
+    """On a scale from the original (1) to another retraining (0)."""
     title = "Distance to retraining"
-    compared = audit.to_retraining
+    compared, gap = audit.to_retraining, _gap(audit)
     assert compared is not None
-    gap = compared.forget_calibrated
-    if gap is None:
-        return _by_figures(audit, title)
+    assert gap is not None
     if math.isnan(gap.floor):
         left = gap.model / gap.original if gap.original else math.nan
         text = (
             f"Its answers to the forgotten samples are at {left:.0%} of the original's distance to the retrained one. "
-            "With a single retrained model it is not known how much two retrainings differ; retrain three times to see."
-        )
-        outcome = _by_share(left) if left < NEAR or left > 1 else "undecided"
+            if math.isfinite(left)
+            else "The original answers the forgotten samples just as the retrained one. "
+        ) + "With a single one it is not known how much two retrainings differ; retrain three times to see."
+        outcome = _by_share(left) if left < NEAR or left > SAME else "undecided"
         return outcome, Finding("note", title, text)
-    if gap.original < MEASURABLE * gap.floor:
-        nearer = gap.model <= MEASURABLE * gap.floor
+    if gap.original <= (usual := MEASURABLE * max(gap.floor, TINY)):
+        nearer = gap.model <= usual
         text = (
             "The original itself answers these samples nearly as retrained models do: it had hardly learned them, so "
             f"there was little to forget. The unlearned model is {'no farther away' if nearer else 'farther away'}."
         )
         return ("forgotten" if nearer else "undecided"), Finding("note" if nearer else "warning", title, text)
     share = gap.share
+    measure = (
+        "with temperatures fitted, so that softer answers alone don't count. Divergence"
+        if compared.forget_calibrated is not None
+        else "by their mean loss. Difference"
+    )
     text = (
         f"{max(0.0, 1 - share):.0%} of the way from the original to retraining is done (100 %: as near to a retrained "
-        f"model as another one is), measured on {_count(len(audit.ids), 'forgotten sample')} with temperatures fitted, "
-        f"so that softer answers alone don't count. Divergence: original {gap.original:.3f}, unlearned "
-        f"{gap.model:.3f}, between {compared.models} retrainings {gap.floor:.3f}."
+        f"model as another one is), measured on {_count(len(audit.ids), 'forgotten sample')} {measure}: original "
+        f"{gap.original:.3f}, unlearned {gap.model:.3f}, between {compared.models} retrainings {gap.floor:.3f}."
     )
     outcome = _by_share(share)
     level: Level = {"forgotten": "good", "partly forgotten": "warning"}.get(outcome, "bad")  # type: ignore[assignment]
@@ -107,19 +148,6 @@ def _against_retraining(audit: Audit) -> tuple[Outcome, Finding]:
 
 def _by_share(share: float) -> Outcome:
     return "forgotten" if share <= NEAR else "partly forgotten" if share <= HALF else "not forgotten"
-
-
-def _by_figures(audit: Audit, title: str) -> tuple[Outcome, Finding]:
-    """Where there are no classes: by the loss of the forgotten samples."""
-    before, after = audit.original.forget.loss, audit.unlearned.forget.loss
-    truth = float(np.mean([one.forget.loss for one in audit.retrained]))
-    share = abs(after - truth) / abs(before - truth) if before != truth else math.nan
-    text = (
-        f"Mean loss of the forgotten samples: original {before:.4f}, unlearned {after:.4f}, retrained {truth:.4f}; "
-        f"{share:.0%} of the original's distance is left."
-    )
-    outcome = _by_share(share) if math.isfinite(share) else "undecided"
-    return outcome, Finding("good" if outcome == "forgotten" else "warning", title, text)
 
 
 def _against_held_out(audit: Audit) -> tuple[Outcome, Finding]:
@@ -137,7 +165,7 @@ def _against_held_out(audit: Audit) -> tuple[Outcome, Finding]:
         return "forgotten", Finding("good", title, text + "They can't be told apart.")
     if found.verdict == "lower":
         text += "The model still knows them better than data it never saw."
-        better = found.mean > (audit.original.held_out.mean + found.held_out_mean) / 2
+        better = found.above > (audit.original.held_out.above + 0.5) / 2  # of ranks: softer answers don't change them
         return ("partly forgotten" if better else "not forgotten"), Finding("bad", title, text)
     text += (
         "It answers them worse than data it never saw, which gives them away as well, unless they were unusual "
@@ -182,18 +210,28 @@ def _usefulness(audit: Audit) -> list[Finding]:
     mine = audit.unlearned
     base = audit.retrained or (audit.original,)
     words = "a retrained model" if audit.retrained else "the original"
-    lost = [float(np.mean([getattr(one, group).value for one in base])) - getattr(mine, group).value for group in SIDES]
-    if audit.metric in LOWER_IS_BETTER:
-        lost = [-one for one in lost]
+    usual = [float(np.mean([getattr(one, group).value for one in base])) for group in SIDES]
+    risen = [getattr(mine, group).value - value for group, value in zip(SIDES, usual, strict=True)]
+    if audit.metric in LOWER_IS_BETTER:  # in any unit, so as a share
+        risen = [up / max(value, TINY) for up, value in zip(risen, usual, strict=True)]
+    lost = risen if audit.metric in LOWER_IS_BETTER else [-up for up in risen]
+    by_chance = [_is_within(value, getattr(mine, group).interval) for group, value in zip(SIDES, usual, strict=True)]
     if audit.kind == "class" and not audit.retrained:  # the forgotten class is part of the test set
-        lost[1] = 0.0
-    worst = max(lost)
-    level: Level = "good" if worst <= POINT else "warning" if worst <= POINTS else "bad"
+        lost = lost[:1]
+    worst = float(np.nanmax([*lost, 0.0]))
+    damaged = any(one > POINTS and not chance for one, chance in zip(lost, by_chance, strict=False))
+    level: Level = "bad" if damaged else "good" if worst <= POINT else "warning"
+    name = audit.metric.capitalize() if audit.metric.islower() else audit.metric
+    signs = [f"{up:+.1%}" if audit.metric in LOWER_IS_BETTER else f"{up + 0.0:+.3f}" for up in risen]
     text = (
-        f"{audit.metric.capitalize()} on retained samples {mine.retain.value:.3f} ({-lost[0]:+.3f} against {words}), "
-        f"on test samples {mine.test.value:.3f} ({-lost[1]:+.3f})."
+        f"{name} on retained samples {mine.retain.value:.3f} ({signs[0]} against {words}), "
+        f"on test samples {mine.test.value:.3f} ({signs[1]})."
     )
     return [Finding(level, USEFUL, text)]
+
+
+def _is_within(value: float, bounds: tuple[float, float]) -> bool:
+    return bounds[0] <= value <= bounds[1]
 
 
 def _probe(audit: Audit) -> list[Finding]:
@@ -206,15 +244,21 @@ def _probe(audit: Audit) -> list[Finding]:
         f"{mine.chance:.0%}"
     )
     truths = [one.probe.accuracy for one in audit.retrained if one.probe is not None]
+    chance = max(POINTS, before.spread / math.sqrt(before.draws))
     if not truths:
-        hidden = mine.accuracy > before.accuracy - max(before.spread, 0.02)
+        hidden = mine.accuracy > before.accuracy - POINTS
         more = " They are hidden rather than forgotten." if hidden else ""
-        return [Finding("bad" if hidden else "note", "Hidden or forgotten", f"{text}).{more}")]
+        return [Finding("bad" if hidden else "note", HIDDEN, f"{text}).{more}")]
     truth = float(np.mean(truths))
-    left = (mine.accuracy - truth) / (before.accuracy - truth) if before.accuracy > truth else 0.0
+    text += f", retrained {truth:.0%})."
+    between = float(np.std(truths, ddof=1)) if len(truths) > 1 else UNKNOWN
+    if before.accuracy - truth <= max(chance, 3 * between):
+        more = " Retrained models know them hardly less than the original, so this says little."
+        return [Finding("note", HIDDEN, text + more)]
+    left = (mine.accuracy - truth) / (before.accuracy - truth)
     level: Level = "good" if left <= NEAR else "warning" if left <= HALF else "bad"
     more = " It is hidden in the outputs rather than forgotten." if level == "bad" else ""
-    return [Finding(level, "Hidden or forgotten", f"{text}, retrained {truth:.0%}).{more}")]
+    return [Finding(level, HIDDEN, text + more)]
 
 
 def _relearning(audit: Audit) -> list[Finding]:
@@ -263,8 +307,11 @@ def _guarantee(audit: Audit) -> list[Finding]:
     if audit.change.certificate is None:
         return []
     certificate = audit.change.certificate
-    words = f" Bound on the distance to the retrained weights: {certificate.bound:.3g}." if certificate.bound else ""
-    return [Finding("note", "Guarantee", f"{certificate.kind.capitalize()}: {certificate.reason}{words}")]
+    if certificate.bound is None:
+        text = "Nothing is proven about the weights; what is known is what was measured here."
+    else:
+        text = f"Proven: the weights are at most {certificate.bound:.3g} away from those of exact retraining."
+    return [Finding("note", "Guarantee", text)]
 
 
 def _interval(value: float, bounds: tuple[float, float]) -> str:

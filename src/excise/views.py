@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from excise.errors import InputError
+from excise.inputs import positive, require, whole
 from excise.task import Batch, Task
 
 
@@ -34,6 +35,15 @@ class Views:
     """Of the lesson's loss, beside that of retained samples."""
     batch_size: int = 16
     """Forgotten samples taught at every step."""
+    temperature: float = 4.0
+    """At which answers are compared: networks that know samples by heart are so sure of themselves that without
+    softening only the first of the classes would be taught."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.shift < 1, "shift", self.shift, "a share of the image's size, from 0 to less than 1")
+        require(self.weight >= 0, "weight", self.weight, "0 or more")
+        whole(self.batch_size, "batch_size")
+        positive(self.temperature, "temperature")
 
     def of(self, inputs: Tensor) -> list[Tensor]:
         """Views of a batch of inputs.
@@ -42,11 +52,14 @@ class Views:
         [[1.0, 1.0], [1.0, 2.0], [2.0, 2.0]]
         """
         if self.make is not None:
-            return self.make(inputs)
+            made = list(self.make(inputs))
+            require(made, "make", made, "a function that gives at least one view")
+            return made
         if inputs.ndim != 4 or not inputs.is_floating_point():
             raise InputError(
-                f"views are of images, batches of shape n × channels × height × width, not {tuple(inputs.shape)}; pass "
-                "Views(make=...) that gives views of your inputs, or use Drift() without views."
+                "views are of images, real numbers of shape n × channels × height × width, not "
+                f"{inputs.dtype} of shape {tuple(inputs.shape)}; pass Views(make=...) that gives views of your inputs, "
+                "or use Drift() without views."
             )
         return list(self._shifted(inputs))
 
@@ -75,15 +88,20 @@ class Lesson:
         self._order = torch.empty(0, dtype=torch.long)
         with torch.no_grad():
             parts = [mean_answers(task, model, batch, views) for batch in task.batches(ids, task.modest_batch(128))]
-        self._answers = torch.cat(parts).softmax(1)
+        self._answers = (torch.cat(parts) / views.temperature).softmax(1)
 
     def loss(self, model: nn.Module) -> Tensor:
         """Weighted cross-entropy of the next few samples and the answers to give; every sample has its turn."""
-        if len(self._order) < min(self._views.batch_size, len(self._ids)):
-            self._order = torch.randperm(len(self._ids), generator=self._generator)
-        now, self._order = self._order[: self._views.batch_size], self._order[self._views.batch_size :]
+        size = min(self._views.batch_size, len(self._ids))
+        if len(self._order) < size:
+            left, order = self._order, torch.randperm(len(self._ids), generator=self._generator)
+            # those left over are taught first, and have their turn of the new round at its end
+            self._order = torch.cat([left, order[~torch.isin(order, left)], left])
+        now, self._order = self._order[:size], self._order[size:]
         outputs, _ = self._task.outputs(model, self._task.batch(self._ids[now]))
-        return self._views.weight * functional.cross_entropy(outputs, self._answers[now.to(outputs.device)])
+        warmth = self._views.temperature  # its square keeps gradients of one size, as in distillation
+        answers = self._answers[now.to(outputs.device)]
+        return self._views.weight * warmth**2 * functional.cross_entropy(outputs / warmth, answers)
 
 
 def mean_answers(task: Task, model: nn.Module, batch: Batch, views: Views) -> Tensor:
