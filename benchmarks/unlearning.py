@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from excise import Task, Unlearner, fit
+from excise import Drift, Task, Unlearner, fit
 from excise.batchnorm import reestimate
 from experiments.cases import EPOCHS, NETWORKS, make_case
 from experiments.cifar import load_cifar, normalised
@@ -156,10 +156,12 @@ def cifar_cnn() -> dict[str, Any]:
     once = Unlearner(case.task)
     preparing = seconds(once.prepare)
     forty = once.forget(case.ids.tolist())
+    views = Unlearner(case.task, refine=Drift.of_images(flip=True)).prepare().forget(case.ids.tolist())
     many = Unlearner(case.task).prepare()
     single = [many.forget([int(sample)]).seconds for sample in case.kept[:100]]
     return {
         "40 samples, % of retraining": round(100 * forty.seconds / retraining, 2),
+        "40 samples, drift by views, % of retraining": round(100 * views.seconds / retraining, 2),
         "100 single requests, % of retraining": round(100 * sum(single) / retraining, 1),
         "last 20 requests / first 20": round(float(np.median(single[-20:]) / np.median(single[:20])), 2),
         "prepare, % of retraining": round(100 * preparing / retraining, 2),

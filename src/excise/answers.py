@@ -46,7 +46,7 @@ def answers(task: Task, model: nn.Module, ids: Ids | None = None, *, dataset: An
     data = task.train_set if dataset is None else dataset
     chosen = torch.arange(len(data)) if ids is None else torch.as_tensor(ids, dtype=torch.long)
     outputs, targets, losses = [], [], []
-    with evaluating(model), torch.inference_mode():
+    with evaluating(model), torch.no_grad():
         for batch in task.batches(chosen, task.modest_batch(256), dataset):
             output, target = task.outputs(model, batch)
             output = output.double() if output.is_floating_point() else output

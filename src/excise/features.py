@@ -33,7 +33,7 @@ def penultimate(task: Task, model: nn.Module, ids: Ids | None = None, *, dataset
     data = task.train_set if dataset is None else dataset
     chosen = torch.arange(len(data)) if ids is None else torch.as_tensor(ids, dtype=torch.long)
     features = []
-    with evaluating(model), torch.inference_mode(), _last_layer(model) as last:
+    with evaluating(model), torch.no_grad(), _last_layer(model) as last:
         for batch in task.batches(chosen, task.modest_batch(256), dataset):
             last.clear()
             _, targets = task.outputs(model, batch)

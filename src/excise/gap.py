@@ -7,6 +7,7 @@ measured after every model's temperature is fitted to the retrained ones on held
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -45,8 +46,9 @@ class Gap:
 
     @property
     def share(self) -> float:
-        """What is left of the way: 0 as good as another retraining, 1 nothing forgotten."""
-        return (self.model - self.floor) / (self.original - self.floor)
+        """What is left of the way: 0 as good as another retraining, 1 nothing forgotten; NaN where there was none."""
+        way = self.original - self.floor
+        return (self.model - self.floor) / way if way else math.nan
 
     def __add__(self, other: Gap) -> Gap:
         return Gap(self.model + other.model, self.original + other.original, self.floor + other.floor)

@@ -55,7 +55,7 @@ def sensitivity(
     perturb = perturbation or GaussianNoise()
     noisy: list[NDArray[np.float32]] = []
     losses: list[NDArray[np.float64]] = []
-    with evaluating(model), torch.inference_mode():
+    with evaluating(model), torch.no_grad():
         size = task.modest_batch(256)
         for low in range(0, copies, size):
             count = min(size, copies - low)

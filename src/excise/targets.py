@@ -31,7 +31,7 @@ def targets_of(
     if task.forward is None and isinstance(data, TensorDataset):
         return np.asarray(data.tensors[1][chosen.to(data.tensors[1].device)].cpu().numpy())
     model = task.model if model is None else model
-    with evaluating(model), torch.inference_mode():
+    with evaluating(model), torch.no_grad():
         found = [_targets(task, model, batch) for batch in task.batches(chosen, task.modest_batch(256), dataset)]
     return np.concatenate([targets.cpu().numpy() for targets in found])
 

@@ -202,7 +202,8 @@ def _ratio(audit: Audit) -> Finding:
         f"better with AUC {_interval(known.auc, known.interval)}, unusual either way with "
         f"{_interval(changed.auc, changed.interval)}; 0.5 is what a retrained model gets here."
     )
-    told = known.interval[0] > 0.5 or changed.interval[0] > 0.5
+    usual = max(0.5, *ratio.retrained_aucs)  # two trainings differ on all samples at once, which intervals don't know
+    told = known.interval[0] > usual or changed.interval[0] > usual
     return Finding("warning" if told else "good", ATTACKS[1], text)
 
 
