@@ -109,7 +109,14 @@ def test_gaps_are_pooled_before_they_are_divided(found):
     gaps = [score.gaps["nKL"] for score in row.scores]
     above = sum(gap.model - gap.floor for gap in gaps)
     assert row.gap("nKL")[0] == pytest.approx(above / sum(gap.original - gap.floor for gap in gaps))
-    assert row.gap("nKL")[1] == pytest.approx(np.std([gap.share for gap in gaps], ddof=1))
+    assert 0 < row.gap("nKL")[1] < np.inf
+
+
+def test_the_spread_of_equally_hard_seeds_is_that_of_their_shares():
+    scores = [comparing.Score({"nKL": comparing.Gap(model, 3.0, 1.0)}, {}, 0.0, 0.0) for model in (1.2, 1.4, 2.0)]
+    share, spread = comparing.Row("a", {}, tuple(scores)).gap("nKL")
+    assert share == pytest.approx(np.mean([0.1, 0.2, 0.5]))
+    assert spread == pytest.approx(np.std([0.1, 0.2, 0.5], ddof=1))
 
 
 @pytest.mark.parametrize("spec", ["random:10", "hardest:10", "class:3", "class:3:9", "ids:5,6,7"])

@@ -59,9 +59,16 @@ class Row:
     """Why there are none."""
 
     def gap(self, name: str) -> tuple[float, float]:
-        """Pooled over the seeds before it is divided, and the standard deviation between them."""
+        """Pooled over the seeds before it is divided, and its standard deviation from seed to seed.
+
+        The deviation is that of a ratio, of what each seed leaves beyond the pooled share: shares of single seeds mean
+        little where the original was near the floor.
+        """
         gaps = [score.gaps[name] for score in self.scores]
-        return sum(gaps[1:], gaps[0]).share, _deviation([gap.share for gap in gaps])
+        pooled = sum(gaps[1:], gaps[0])
+        way = float(np.mean([gap.original - gap.floor for gap in gaps]))
+        rest = [(gap.model - gap.floor - pooled.share * (gap.original - gap.floor)) / way for gap in gaps]
+        return pooled.share, _deviation(rest)
 
     def figure(self, name: str) -> tuple[float, float]:
         """Mean and standard deviation over the seeds."""
