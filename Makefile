@@ -21,11 +21,12 @@ benchmark: .venv/ready
 	$(BIN)/python -m benchmarks.statistics --write
 
 # torch goes first: pip then takes the pinned build, and no other package pulls in another one.
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt curvlinops.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "excise needs Python 3.11 or newer: make PYTHON=python3.11"'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-deps --requirement curvlinops.txt
 	touch $@
 
 clean:

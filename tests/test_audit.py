@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError, Task, Unlearner, fit
-from excise.audit import audit
+from excise.auditing import audit
 from excise.gap import Gap, Logits, divergence_gap, margin_gap
 from excise.membership import threshold_attack
 from excise.relearning import relearn_steps
@@ -33,8 +33,8 @@ CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Few steps of learning again and few resamples will do here."""
-    monkeypatch.setattr("excise.audit.relearn_steps", partial(relearn_steps, most=5))
-    monkeypatch.setattr("excise.audit.threshold_attack", partial(threshold_attack, resamples=200))
+    monkeypatch.setattr("excise.auditing.relearn_steps", partial(relearn_steps, most=5))
+    monkeypatch.setattr("excise.auditing.threshold_attack", partial(threshold_attack, resamples=200))
     monkeypatch.setattr("excise.holdout.PERMUTATIONS", 999)
     monkeypatch.setattr("excise.holdout.RESAMPLES", 199)
 
@@ -321,7 +321,7 @@ def test_what_an_unlearner_gave_tells_slices_and_certificate(problem):
 
 
 def test_learning_again_is_held_against_retrained_models(problem, monkeypatch):
-    monkeypatch.setattr("excise.audit.relearn_steps", partial(relearn_steps, most=60))
+    monkeypatch.setattr("excise.auditing.relearn_steps", partial(relearn_steps, most=60))
     audited = look(problem, softened(problem.original, 0.99), retrained=problem.retrained[0])
     assert audited.original.relearning.steps == 0
     assert 0 < audited.unlearned.relearning.steps < 20

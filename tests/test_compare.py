@@ -13,8 +13,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import InputError, Task, cli, compare_table, fit
-from excise import compare as comparing
+from excise import InputError, Task, cli, compare_table, comparing, fit
 from excise.baselines import GRIDS, METHODS
 from excise.gap import Logits, divergence_gap
 from excise.requests import parse_request

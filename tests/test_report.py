@@ -21,8 +21,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError, Task, Unlearner, fit
-from excise.audit import audit
-from excise.compare import Comparison, Row, Score
+from excise.auditing import audit
+from excise.comparing import Comparison, Row, Score
 from excise.duplicates import Twin
 from excise.gap import Gap
 from excise.privacy import certify

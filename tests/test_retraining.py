@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError, Task, fit
-from excise.audit import audit
+from excise.auditing import audit
 from excise.retraining import NotKeptWarning, fresh, hash_of_model, hash_of_samples, kept, retrain, seeded
 
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from excise.auditing import Audit, audit
+    from excise.comparing import Comparison, compare
     from excise.dependence import CodecTest, codec, codec_test, lcodec, xi
     from excise.drift import Drift
     from excise.errors import (
@@ -20,15 +22,25 @@ if TYPE_CHECKING:
     from excise.exact import exact_fit
     from excise.forgotten import Forgotten
     from excise.privacy import BudgetAccountant, Certificate, RetrainRequired
+    from excise.report import write_report
+    from excise.requests import parse_request
     from excise.selection import Selection, foci, lfoci
     from excise.selector import FOCISelector
     from excise.task import Task
     from excise.training import GradientRecorder, GradientTrace, fit
     from excise.unlearn import Unlearner
+    from excise.views import Views
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "Audit": "auditing",
+    "Comparison": "comparing",
+    "Views": "views",
+    "audit": "auditing",
+    "compare": "comparing",
+    "parse_request": "requests",
+    "write_report": "report",
     "BudgetAccountant": "privacy",
     "Certificate": "privacy",
     "CodecTest": "dependence",
@@ -61,9 +73,11 @@ _HOME = {
 }
 
 __all__ = [
+    "Audit",
     "BudgetAccountant",
     "Certificate",
     "CodecTest",
+    "Comparison",
     "Drift",
     "ExciseError",
     "FOCISelector",
@@ -82,13 +96,18 @@ __all__ = [
     "TokenReplacement",
     "UndefinedWarning",
     "Unlearner",
+    "Views",
+    "audit",
     "codec",
     "codec_test",
+    "compare",
     "exact_fit",
     "fit",
     "foci",
     "lcodec",
     "lfoci",
+    "parse_request",
+    "write_report",
     "xi",
 ]
 

@@ -18,7 +18,7 @@ from excise.errors import InputError
 from excise.gap import Gap
 
 if TYPE_CHECKING:
-    from excise.audit import Audit, Figures
+    from excise.auditing import Audit, Figures
 
 MARKS = {"good": "+", "warning": "!", "bad": "x", "note": "-"}
 

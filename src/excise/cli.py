@@ -18,7 +18,7 @@ from excise.errors import ExciseError, InputError
 if TYPE_CHECKING:  # what loads torch is imported where it is needed, so that --help is quick
     from torch import nn
 
-    from excise.audit import Audit
+    from excise.auditing import Audit
     from excise.forgotten import Forgotten
     from excise.task import Task
 
@@ -241,7 +241,7 @@ def _prove(
     quiet: bool,
 ) -> Audit:
     """Audit, and write the page if asked."""
-    from excise.audit import audit as audit_model
+    from excise.auditing import audit as audit_model
     from excise.report import sample_views, write_report
 
     found = audit_model(
@@ -356,7 +356,7 @@ def compare(
     """
     from excise import compare_table
     from excise.audit_table import write_json
-    from excise.compare import compare as compare_methods
+    from excise.comparing import compare as compare_methods
     from excise.retraining import KEPT_IN
     from excise.task import load_task
 

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from excise.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from excise.compare import Comparison, Row
+    from excise.comparing import Comparison, Row
 
 GAPS = ("nKLc", "nKL", "z")
 FIGURES = ("UA", "RA", "TA", "MIA", "Avg. Gap", "ToW")

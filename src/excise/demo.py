@@ -19,8 +19,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from excise.audit import Audit, audit
 from excise.audit_table import show
+from excise.auditing import Audit, audit
 from excise.drift import Drift
 from excise.forgotten import Forgotten
 from excise.gap import Logits, divergence_gap

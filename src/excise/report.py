@@ -21,7 +21,7 @@ from excise.report_record import flattened, glossary, record, stamp, written
 from excise.report_samples import SampleView, SensitivityMap, sample_views, sensitivity_maps, shown
 
 if TYPE_CHECKING:
-    from excise.audit import Audit, Change
+    from excise.auditing import Audit, Change
     from excise.verdict import Finding
 
 __all__ = ["SampleView", "SensitivityMap", "html", "sample_views", "sensitivity_maps", "write_report"]
@@ -41,7 +41,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # a bro
 
 
 class Comparison(Protocol):
-    """Methods side by side, as ``excise.compare.compare`` gives them.
+    """Methods side by side, as ``excise.comparing.compare`` gives them.
 
     Each row has ``method``, ``failed`` (why there is nothing, or ""), ``gap("nKLc")`` and ``figure(name)`` for UA, RA
     and TA, which give a value and its standard deviation, and ``share_of_retraining``, the time as a share of one
@@ -260,7 +260,7 @@ def _network(change: Change) -> Html:
         f"{percent(change.relative)} of their size. A square is a slice: the weights that feed one unit of a layer."
     )
     best = sorted((name for name in change.scores if change.scores[name] > 0), key=lambda one: -change.scores[one])
-    entries = [_cell_key("cell touched", "changed", 0.75 if not best else 0.38)]
+    entries = [_cell_key("cell touched", "changed" if best else "changed (stronger colour: farther)", 0.38)]
     if any(touched < total for touched, total in change.layers.values()):
         entries.append(_cell_key("cell", "left as it was", 1))
     if best:

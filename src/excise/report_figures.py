@@ -11,7 +11,7 @@ import numpy as np
 from excise.report_html import Html, el, fixed, grid, number, percent
 
 if TYPE_CHECKING:
-    from excise.audit import Audit, Figures, ToRetraining
+    from excise.auditing import Audit, Figures, ToRetraining
     from excise.gap import Gap
 
 Kind = Literal["value", "share", "number", "steps"]

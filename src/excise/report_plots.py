@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from excise.report_html import Html, el, fixed, join, number
 
 if TYPE_CHECKING:
-    from excise.audit import Audit, Change
+    from excise.auditing import Audit, Change
 
 Floats = NDArray[np.float64]
 Point = tuple[float, float]
@@ -255,7 +255,7 @@ def _roomy(values: Floats) -> Axis:
 def network(change: Change) -> Html:
     """Every layer with its slices, those that were changed in colour."""
     marked = _marked(change)
-    most = max(change.scores.values(), default=0.0)
+    most = max((score for layer in marked.values() for score in layer.values()), default=0.0)
     rows = [
         _layer(name, touched, total, marked.get(name, {}), most) for name, (touched, total) in change.layers.items()
     ]
@@ -263,7 +263,9 @@ def network(change: Change) -> Html:
 
 
 def _marked(change: Change) -> dict[str, dict[int, float]]:
-    """For each layer, the scores of its changed slices, by their place."""
+    """For each layer, the scores of its changed slices, by their place; without scores, how far they moved."""
+    if not any(change.scores.values()):
+        return {name: {unit: far for unit, far in enumerate(layer) if far > 0} for name, layer in change.moved.items()}
     found: dict[str, dict[int, float]] = {}
     for name, score in change.scores.items():
         match = re.fullmatch(r"(.*)\[(\d+)\]", name, re.DOTALL)

@@ -15,7 +15,7 @@ from excise.report_figures import duration
 from excise.report_html import Html, el, grid, section
 
 if TYPE_CHECKING:
-    from excise.audit import Audit
+    from excise.auditing import Audit
 
 PATH = re.compile(r"""(^|[\s'"=(\[,])(~\w*|\.{1,2}|[A-Za-z]:|file:/*)?[/\\]\S|[/\\][^\s/\\]*\.\w+""")
 

@@ -11,7 +11,7 @@ import numpy as np
 from excise.gap import Gap
 
 if TYPE_CHECKING:
-    from excise.audit import Audit
+    from excise.auditing import Audit
 
 Level = Literal["good", "warning", "bad", "note"]
 Outcome = Literal["forgotten", "mostly forgotten", "partly forgotten", "not forgotten", "damaged", "undecided"]

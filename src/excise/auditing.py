@@ -127,6 +127,8 @@ class Change:
     """The same as a share of ‖w‖."""
     layers: dict[str, tuple[int, int]]
     """For each layer, how many of its slices changed, and how many it has."""
+    moved: dict[str, tuple[float, ...]]
+    """For each layer and slice, how far it moved: ‖change‖ as a share of ‖weights‖."""
     scores: dict[str, float]
     """Why: T of the slices that L-FOCI picked, where it is known."""
     certificate: Certificate | None
@@ -438,25 +440,31 @@ def _change(
     difference = {name: new[name].double() - old[name].double() for name in old}
     distance = sum(float((one**2).sum()) for one in difference.values()) ** 0.5
     size = sum(float((one.double() ** 2).sum()) for one in old.values()) ** 0.5
-    layers = {}
-    for layer in _layers(before):
-        units = torch.arange(layer.units)
-        moved = torch.zeros(layer.units, dtype=torch.bool)
-        for rows in layer.parts:
-            moved |= (rows.take(difference[rows.parameter], units) != 0).any(1).cpu()
-        layers[layer.name] = (int(moved.sum()), layer.units)
+    moved = {layer.name: _moved(layer, difference, old) for layer in _layers(before)}
     return Change(
         parameters=sum(one.numel() for one in old.values()),
         changed=sum(int((one != 0).sum()) for one in difference.values()),
         distance=distance,
         relative=distance / size if size else float("nan"),
-        layers=layers,
+        layers={name: (sum(far > 0 for far in each), len(each)) for name, each in moved.items()},
+        moved=moved,
         scores={name: done.scores.get(name, 0.0) for name in done.slices} if done else {},
         certificate=done.certificate if done else None,
         budget=budget,
         seconds=done.seconds if done else None,
         retraining_seconds=retraining_seconds,
     )
+
+
+def _moved(layer: Layer, difference: dict[str, Tensor], old: dict[str, Tensor]) -> tuple[float, ...]:
+    """How far each slice moved, relative to its weights."""
+    units = torch.arange(layer.units)
+
+    def squares(tensors: dict[str, Tensor]) -> Tensor:
+        return torch.stack([(rows.take(tensors[rows.parameter], units).double() ** 2).sum(1) for rows in layer.parts])
+
+    far, size = (squares(tensors).sum(0).sqrt().cpu() for tensors in (difference, old))
+    return tuple((far / size.clamp_min(1e-12)).tolist())
 
 
 def _layers(model: nn.Module) -> tuple[Layer, ...]:
