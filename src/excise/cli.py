@@ -23,6 +23,11 @@ if TYPE_CHECKING:  # what loads torch is imported where it is needed, so that --
     from excise.task import Task
 
 
+task_option = click.option(
+    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(excise.__version__, prog_name="excise")
 def cli() -> None:
@@ -78,9 +83,7 @@ def blanket(
 
 
 @cli.command()
-@click.option(
-    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
-)
+@task_option
 @click.option("--ids", metavar="3,5,9", help="Samples to forget: positions in the training set.")
 @click.option("--ids-file", type=click.Path(path_type=Path), metavar="FILE", help="The same, one a line.")
 @click.option(
@@ -160,9 +163,7 @@ def forget(
 
 
 @cli.command()
-@click.option(
-    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
-)
+@task_option
 @click.option(
     "--forget",
     "spec",
@@ -265,9 +266,7 @@ def _require_ending(file: Path | None, endings: tuple[str, ...]) -> None:
 
 
 @cli.command()
-@click.option(
-    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
-)
+@task_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 def slices(address: str, as_json: bool) -> None:
     """List the layers of a model whose slices can be updated."""
@@ -316,9 +315,7 @@ def _ids(listed: str | None, file: Path | None) -> list[int]:
 
 
 @cli.command()
-@click.option(
-    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
-)
+@task_option
 @click.option(
     "--forget",
     "spec",
@@ -348,7 +345,9 @@ def compare(
     plot: Path | None,
     markdown: bool,
 ) -> None:
-    """Compare methods of unlearning with each other and with retraining, on the same request.
+    """Compare methods of unlearning with retraining.
+
+    All of them run on the same request, tuned alike on another one.
 
     \b
     Example:

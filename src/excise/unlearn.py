@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -26,8 +25,9 @@ from excise.forgotten import Forgotten
 from excise.inputs import choice, require, whole
 from excise.linear import has_features
 from excise.newton import CURVATURES, MOST_FEATURES, Curvature, Newton, cached_newton, sampled_newton, where_it_fits
-from excise.paper import COPIES, paper_change, paper_sigma
-from excise.privacy import BudgetAccountant, Certificate, add_noise, analytic_sigma, certify, newton_distance
+from excise.noise import Noise, move
+from excise.paper import COPIES, paper_change
+from excise.privacy import BudgetAccountant, Certificate, certify
 from excise.probe import Probe, draw_probe
 from excise.progress import Stages
 from excise.slices import Block, Slices, everything, find_slices, trainable
@@ -175,8 +175,8 @@ class Unlearner:
         self._kind, self._curvature_samples = curvature, curvature_samples
         self._solver, self._iterations = solver, iterations
         self._refine = refine
-        self._lipschitz, self._hessian_lipschitz = lipschitz, hessian_lipschitz
-        self.budget, self._noise_seed = budget, noise_seed
+        self._noise = Noise(method == "paper", lipschitz, hessian_lipschitz, noise_seed)
+        self.budget = budget
         self._step_size, self._guard, self._seed, self._n_jobs = step_size, guard, seed, n_jobs
         self._check_model()
 
@@ -219,7 +219,8 @@ class Unlearner:
         weights before the noise, which are kept here: the unlearner is as secret as the training set.
         """
         asked = self._checked(ids)
-        sigma = self._sigma(len(self._forgotten) + len(asked), epsilon, delta)
+        removed = len(self._forgotten) + len(asked)
+        sigma = self._noise.sigma(self.task, removed, epsilon, delta, self.budget)
         self.prepare()
         begin = time.perf_counter()
         with evaluating(self._model), Stages(enabled=self._progress) as stages:
@@ -239,7 +240,8 @@ class Unlearner:
                 stages.begin("certifying and adding noise")
                 certificate = self._certificate(model, request.residual, sigma, delta)  # before the noise
                 published = copy.deepcopy(model)
-                self._blur(published, sigma, outcome)
+                blurred = self.slices.block(outcome.chosen) if self._method == "paper" else everything(published)
+                self._noise.add(published, blurred, sigma)
                 shown = self._losses_of_probe(published)
             forget_after = self._forget_loss(published, asked)
         if self.budget is not None and epsilon is not None and delta is not None:
@@ -312,13 +314,13 @@ class Unlearner:
         before = self._retained_loss(request, self._probe_losses)
         share = _trusted(block.gather(start), direction) if self._guard is not None else 1.0
         for _ in range(MOST_TRIES):
-            _set(model, start, block.scatter(share * direction, start))
+            move(model, start, block.scatter(share * direction, start))
             losses = self._losses_of_probe(model)
             risen = self._retained_loss(request, losses)
             if risen <= limit:
                 return Outcome(set(picked.numbers), picked.scores, share, losses)
             share *= _shorter(limit - before, risen - before)
-        _set(model, start, {})
+        move(model, start, {})
         warn(
             f"no step of the {len(request.ids)} samples keeps the loss of retained samples below {limit:.3g}, "
             "so none was taken and nothing is forgotten; pass a larger guard=, or see whether the model was trained to "
@@ -374,7 +376,7 @@ class Unlearner:
             if share < 0.1 or self._retained_loss(request, losses) <= limit:
                 return Outcome(set(picked.numbers), picked.scores, share, losses)
             share /= 2
-            _set(model, start, {})
+            move(model, start, {})
 
     def _as_in_the_paper(self, model: nn.Module, request: Request) -> Outcome:
         """One sample after the other, each with a block of its own."""
@@ -387,7 +389,7 @@ class Unlearner:
             left = self._length - len(self._forgotten) - done
             start = copy.deepcopy(trainable(model))
             change = paper_change(self.task, model, block, sample, self._trace, left)
-            _set(model, start, block.scatter(change, start))
+            move(model, start, block.scatter(change, start))
             outcome = Outcome(outcome.chosen | set(picked.numbers), outcome.scores | picked.scores, 1.0)
         return outcome
 
@@ -473,11 +475,11 @@ class Unlearner:
         expected = float(slope @ direction)
         share = 1.0
         while share > 1e-6:
-            _set(model, start, block.scatter(share * direction, start))
+            move(model, start, block.scatter(share * direction, start))
             if objective.value(self.task, model, request.residual) <= value + 1e-4 * share * expected:
                 return share
             share /= 2
-        _set(model, start, {})
+        move(model, start, {})
         return 0.0
 
     def _change_of_slices(self, model: nn.Module, request: Request) -> Any:
@@ -493,45 +495,6 @@ class Unlearner:
             squares = sum((rows.take(tensors[rows.parameter], units) ** 2).sum(1) for rows in layer.parts)
             sizes.append(torch.as_tensor(squares).sqrt())
         return torch.cat(sizes).double().cpu().numpy()
-
-    def _sigma(self, removed: int, epsilon: float | None, delta: float | None) -> float | None:
-        """Standard deviation of the noise, fixed before the data is looked at; None for none."""
-        if epsilon is None and delta is None:
-            return None
-        if epsilon is None or delta is None:
-            raise InputError(f"epsilon and delta must be given together, not {epsilon!r} and {delta!r}.")
-        if self._method == "paper":
-            return paper_sigma(samples=self._length, weight_decay=self.task.weight_decay, epsilon=epsilon, delta=delta)
-        if self._lipschitz is None or self._hessian_lipschitz is None:
-            raise InputError(
-                "epsilon needs the constants that its guarantee rests on: pass lipschitz= (L) and hessian_lipschitz= "
-                "(M) to Unlearner."
-            )
-        if self.task.weight_decay == 0:
-            raise InputError(
-                "epsilon needs weight_decay > 0 in the task: without it the bound on the step is infinite."
-            )
-        if self.budget is not None:
-            copy.deepcopy(self.budget).spend(epsilon, delta)  # raises if it does not fit, before anything is done
-        distance = newton_distance(
-            removed=removed,
-            samples=self._length,
-            lipschitz=self._lipschitz,
-            hessian_lipschitz=self._hessian_lipschitz,
-            strong_convexity=self.task.weight_decay,
-        )
-        return analytic_sigma(distance, epsilon, delta)
-
-    def _blur(self, model: nn.Module, sigma: float, outcome: Outcome) -> None:
-        """Add noise to all weights; the paper's method, to the block alone."""
-        if sigma == 0:
-            return
-        seed = secrets.randbits(63) if self._noise_seed is None else self._noise_seed
-        generator = torch.Generator().manual_seed(seed)
-        block = self.slices.block(outcome.chosen) if self._method == "paper" else everything(model)
-        start = copy.deepcopy(trainable(model))
-        noisy = add_noise(block.gather(start), sigma, generator)
-        _set(model, start, block.scatter(noisy - block.gather(start), start))
 
     def _certificate(
         self, model: nn.Module, residual: Tensor, sigma: float | None = None, delta: float | None = None
@@ -598,10 +561,3 @@ def _require_trace(trace: GradientTrace | None, task: Task) -> None:
         raise InputError("trace is of another model: its parameters differ in name or shape from the task's.")
     if task.weight_decay == 0:
         raise InputError('method="paper" needs weight_decay > 0 in the task: its curvature is singular without.')
-
-
-def _set(model: nn.Module, start: dict[str, Tensor], change: dict[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name in start:
-                parameter.copy_(start[name] + change[name] if name in change else start[name])
