@@ -26,7 +26,7 @@ def shifted(image, down, right):
     return [[image[row, column].item() for column in columns] for row in rows]
 
 
-@pytest.mark.parametrize(("size", "share", "moves"), [(4, 1 / 16, [-1, 0, 1]), (8, 1 / 4, [-2, -1, 0, 1, 2])])
+@pytest.mark.parametrize(("size", "share", "moves"), [(4, 1 / 16, [-1, 0, 1]), (8, 1 / 4, [-2, 0, 2])])
 def test_views_are_shifted_by_hand(size, share, moves):
     image = torch.arange(float(size * size)).reshape(1, 1, size, size)
     views = Views(shift=share).of(image)
@@ -36,13 +36,13 @@ def test_views_are_shifted_by_hand(size, share, moves):
 
 def test_views_keep_channels_and_samples_apart():
     images = torch.rand(3, 2, 16, 32, generator=torch.Generator().manual_seed(0))
-    views = Views(shift=1 / 8).of(images)  # by 2 down and 4 sideways, at half of it and not at all
-    assert len(views) == 25
+    views = Views(shift=1 / 8).of(images)  # by 2 up and down and 4 sideways
+    assert len(views) == 9
     assert all(view.shape == images.shape for view in views)
-    assert torch.equal(views[12], images)
+    assert torch.equal(views[4], images)
     assert views[0][2, 1].tolist() == shifted(images[2, 1], -2, -4)
-    assert views[24][1, 0].tolist() == shifted(images[1, 0], 2, 4)
-    assert views[13][1, 0].tolist() == shifted(images[1, 0], 0, 2)
+    assert views[8][1, 0].tolist() == shifted(images[1, 0], 2, 4)
+    assert views[5][1, 0].tolist() == shifted(images[1, 0], 0, 4)
 
 
 def test_flipped_views_follow_each_one():
