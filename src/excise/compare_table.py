@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ GAPS = ("nKLc", "nKL", "z")
 FIGURES = ("UA", "RA", "TA", "MIA", "Avg. Gap", "ToW")
 PERCENT = ("UA", "RA", "TA", "Avg. Gap")
 WIDTH = 96
+PLACES = [(8, 5), (8, -17), (-8, 5), (-8, -17), (8, 19), (8, -31), (-8, 19), (-8, -31)]  # of labels, in pixels
+LETTER, LINE = 7.5, 13.0
 LOWEST, HIGHEST = -0.35, 1.45  # of the plot
 EXPLANATION = (
     "nKLc, nKL, z: what is left of the way to retraining (0 as good as another retraining, 1 nothing forgotten), by "
@@ -87,24 +91,33 @@ def save_plot(comparison: Comparison, path: Path) -> None:
         axes.axhline(height, color="0.7", linewidth=1, zorder=0)
         place = axes.get_yaxis_transform()
         axes.text(0.01, height, words, transform=place, va="top", fontsize=8, color="0.4")
-    for row in comparison.rows:
-        if row.scores and not row.failed and row.method != "original":
-            _draw(axes, row)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(LOWEST, HIGHEST)
     axes.margins(x=0.18)
+    points = [_draw(axes, row) for row in comparison.rows if row.scores and not row.failed and row.method != "original"]
     axes.set_xlabel("cost, % of one retraining")
     axes.set_ylabel("gap to retraining, nKLc")
     axes.set_title(f"{comparison.spec}: {comparison.samples} samples, {comparison.seeds} seeds", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
+    figure.draw_without_rendering()  # fixes the scales, which labels are placed by
+    _label(axes, points)
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: the plot could not be written ({error}).") from None
 
 
-def _draw(axes: Any, row: Row) -> None:
+@dataclass(frozen=True)
+class _Point:
+    across: float
+    height: float
+    label: str
+    colour: str
+    weight: str
+
+
+def _draw(axes: Any, row: Row) -> _Point:
     """One method; what lies beyond the frame sits at its edge, with the number."""
     gap, spread = row.gap("nKLc")
     height = min(max(gap, LOWEST + 0.05), HIGHEST - 0.05)
@@ -116,5 +129,32 @@ def _draw(axes: Any, row: Row) -> None:
     bar = spread if inside and not math.isnan(spread) else None
     axes.errorbar(across, height, yerr=bar, color=colour, fmt=marker, capsize=2)
     label = row.method if inside else f"{row.method} ({gap:.1f})"
-    style = {"fontsize": 9, "color": colour, "weight": "bold" if ours else "normal"}
-    axes.annotate(label, (across, height), xytext=(6, 5), textcoords="offset points", **style)
+    return _Point(across, height, label, colour, "bold" if ours else "normal")
+
+
+def _label(axes: Any, points: Sequence[_Point]) -> None:
+    """Name every point, each label at the first place beside it where no other is."""
+    taken: list[tuple[float, float, float, float]] = []
+    for point in points:
+        x, y = axes.transData.transform((point.across, point.height))
+        width = LETTER * len(point.label)
+        boxes = [(x + dx - (width if dx < 0 else 0), y + dy, width, LINE) for dx, dy in PLACES]
+        free = [all(_apart(box, other) for other in taken) for box in boxes]
+        best = free.index(True) if any(free) else 0
+        taken.append(boxes[best])
+        dx, dy = PLACES[best]
+        axes.annotate(
+            point.label,
+            (point.across, point.height),
+            xytext=(0.72 * dx, 0.72 * dy),  # points, where the boxes are in pixels
+            textcoords="offset points",
+            ha="right" if dx < 0 else "left",
+            fontsize=9,
+            color=point.colour,
+            weight=point.weight,
+        )
+
+
+def _apart(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    (x, y, width, height), (u, v, wide, high) = one, other
+    return x + width < u or u + wide < x or y + height < v or v + high < y
