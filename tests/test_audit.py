@@ -21,7 +21,7 @@ from excise.auditing import audit
 from excise.gap import Gap, Logits, divergence_gap, margin_gap
 from excise.membership import threshold_attack
 from excise.relearning import relearn_steps
-from excise.retraining import hash_of_model, hash_of_samples
+from excise.retraining import fresh, hash_of_model, hash_of_samples
 from excise.utility import retrieval
 
 CLASSES, WIDTH, HIDDEN, TRAINED = 5, 20, 32, 200
@@ -388,8 +388,11 @@ def test_retrained_models_that_agree_leave_nothing_to_measure(problem):
     assert audited.to_retraining.ratio is None
     gap = audited.to_retraining.forget_calibrated
     assert (gap.model, gap.original, gap.floor) == pytest.approx((0, 0, 0), abs=1e-12)
-    assert "little to forget" in audited.verdict.findings[0].text
-    assert audited.verdict.outcome == "forgotten"
+    assert "nothing was done" in audited.verdict.findings[0].text
+    assert "hardly farther" in audited.verdict.findings[1].text
+    assert audited.verdict.outcome == "not forgotten"
+    other = look(problem, softened(same, 0.999), retrained=[same, same, same])
+    assert other.verdict.outcome == "undecided"
     assert replace(audited, to_retraining=replace(audited.to_retraining, forget=Gap(1, 0, 0))).as_dict()
 
 
@@ -733,3 +736,16 @@ def test_what_is_wrong_is_said_before_anything_is_trained(problem):
 def test_kind_class_needs_classes(label_problem):
     with pytest.raises(InputError, match='kind="class" is for targets that are one class each'):
         look(label_problem, label_problem.original, kind="class")
+
+
+def test_an_original_that_was_never_trained_decides_nothing(problem):
+    """Else any trained model would seem to have come all the way to retraining."""
+    audited = audit(problem.task, fresh(problem.original, 5), problem.original, FORGET, retrained=problem.retrained)
+    assert audited.verdict.outcome == "undecided"
+    assert audited.verdict.findings[0].title == "Another original"
+
+
+def test_forgotten_samples_must_all_be_audited(problem):
+    done = Unlearner(replace(problem.task, model=problem.original), copies=32, watched=2).forget([0, 1])
+    with pytest.raises(InputError, match="forget lacks sample 1"):
+        audit(problem.task, problem.original, done, [0])

@@ -90,7 +90,7 @@ def test_slices_are_listed(run):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"--ids": None}, "--ids or by --ids-file"),
+        ({"--ids": None}, "one of --ids, --ids-file and --forget"),
         ({"--ids": "3,x"}, "ids must be whole numbers, not 'x'"),
         ({"--ids": "99"}, "ids must be from 0 to 79"),
         ({"--ids": None, "--ids-file": "none.txt"}, "none.txt: no such file"),
@@ -103,8 +103,8 @@ def test_slices_are_listed(run):
         ({"--model": "broken.safetensors"}, "broken.safetensors: could not be read"),
         ({"--model": "unsafe.pt"}, "unsafe.pt"),
         ({"--model": "other.safetensors"}, "lacks"),
-        ({"--out": "out.txt"}, "written to .safetensors or .pt"),
-        ({"--out": "nowhere/out.pt"}, "could not be written"),
+        ({"--out": "out.txt"}, "must end in .safetensors"),
+        ({"--out": "nowhere/out.pt"}, "there is no folder nowhere"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
@@ -142,7 +142,7 @@ def test_a_page_as_report(run, tmp_path, shown):
     done = run(*FORGET, "--report", "proof.html", *["--show-samples"] * shown)
     assert done.exit_code == 0, done.output
     page = (tmp_path / "proof.html").read_text()
-    assert "Proof of deletion" in page
+    assert "Deletion report" in page
     assert "wrote proof.html" in done.output
     assert ("The samples</h2>" in page) == shown
 
@@ -168,4 +168,29 @@ def test_a_report_of_another_kind_is_refused_before_any_work(run, tmp_path):
     done = run(*FORGET, "--report", "proof.docx")
     assert isinstance(done.exception, ExciseError)
     assert ".html" in str(done.exception)
+    assert not (tmp_path / "out.pt").exists()
+
+
+@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.parametrize("refine", ["drift", "thorough", "class"])
+def test_a_rule_instead_of_ids_and_a_pass(run, refine):
+    words = ["forget", "--task", "forget_factory:tested", "--forget", "random:3", "--out", "out.pt", "--refine", refine]
+    done = run(*words, "--json")
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)["ids"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--report", "nowhere/proof.html"], "there is no folder nowhere"),
+        (["--report", "record.json", "--retrainings", "3"], "are for the page"),
+        (["--show-samples"], "are for the page"),
+        (["--forget", "class:1"], "one of --ids, --ids-file and --forget"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_any_work(run, tmp_path, words, said):
+    done = run(*FORGET, *words)
+    assert isinstance(done.exception, ExciseError)
+    assert said in str(done.exception)
     assert not (tmp_path / "out.pt").exists()

@@ -505,3 +505,27 @@ def test_values_that_rounding_made_equal_are_told_apart_again_and_others_are_lef
     assert before[:, 1].tolist()[:2] == [0.0, 0.0]
     counts = np.array([[1.0], [2.0], [2.0]], dtype=np.float32)
     assert np.array_equal(_before_rounding(counts, seed=0), counts)
+
+
+def test_real_valued_entries_of_a_mapping_are_perturbed_by_default(digits):
+    """As ``pixel_values`` of Hugging Face models: the same slices as for plain inputs."""
+
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 10)
+
+        def forward(self, pixel_values):
+            return self.layer(pixel_values)
+
+    torch.manual_seed(0)
+    loss = nn.CrossEntropyLoss(reduction="none")
+    model = fit(Task(Named(), loss, digits, weight_decay=1e-3), epochs=40, lr=0.2).model
+    rows = [{"pixel_values": image, "labels": label} for image, label in zip(*digits.tensors, strict=True)]
+    plain, named = (Unlearner(Task(model, loss, data, weight_decay=1e-3), copies=64) for data in (digits, rows))
+    assert named.forget([3]).slices == plain.forget([3]).slices
+
+
+def test_an_untrained_model_is_told(digits):
+    with pytest.warns(NotConvergedWarning, match="guessing has 2.3: was it trained"):
+        Unlearner(Task(nn.Linear(64, 10), nn.CrossEntropyLoss(reduction="none"), digits))

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from excise.selector import FOCISelector
     from excise.task import Task
     from excise.training import GradientRecorder, GradientTrace, fit
-    from excise.unlearn import Unlearner
+    from excise.unlearn import NotConvergedWarning, NothingForgottenWarning, Unlearner
     from excise.views import Views
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "NotConvergedWarning": "unlearn",
+    "NothingForgottenWarning": "unlearn",
     "Audit": "auditing",
     "Comparison": "comparing",
     "Views": "views",
@@ -88,7 +90,9 @@ __all__ = [
     "InputError",
     "MissingExtraError",
     "NeverSupportedError",
+    "NotConvergedWarning",
     "NotYetSupportedError",
+    "NothingForgottenWarning",
     "RetrainRequired",
     "ScaledNoise",
     "Selection",

@@ -35,8 +35,12 @@ class GaussianNoise:
 
     scale: float = 0.1
 
-    def __call__(self, inputs: Tensor, copies: int, generator: torch.Generator) -> Tensor:
-        """Perturbed copies of a batch of one."""
+    def __call__(self, inputs: Any, copies: int, generator: torch.Generator) -> Any:
+        """Perturbed copies of a batch of one; of a mapping, such as with ``pixel_values``, its first real entry."""
+        key = _real_entry(inputs)
+        if key is not None:
+            rest = {name: _repeat(value, copies) for name, value in inputs.items()}
+            return {**rest, key: self(inputs[key], copies, generator)}
         _require_real(inputs, "GaussianNoise")
         noise = self.scale * _normal(inputs, copies, generator)
         return inputs + noise
@@ -101,7 +105,7 @@ class TokenReplacement:
 
 def default_perturbation(inputs: Any) -> Perturbation:
     """Gaussian noise for real-valued inputs; anything else needs a perturbation of its own."""
-    if isinstance(inputs, Tensor) and inputs.is_floating_point():
+    if _real_entry(inputs) is not None or (isinstance(inputs, Tensor) and inputs.is_floating_point()):
         return GaussianNoise()
     raise InputError(
         "the inputs are not real numbers, so Gaussian noise does not apply; pass perturbation=, "
@@ -367,6 +371,16 @@ def _repeat(value: Any, copies: int) -> Any:
 def _normal(like: Tensor, copies: int, generator: torch.Generator) -> Tensor:
     # drawn on the CPU, so that a seed means the same on every device
     return torch.randn((copies, *like.shape[1:]), generator=generator, dtype=like.dtype).to(like.device)
+
+
+def _real_entry(inputs: Any) -> str | None:
+    """The name of the real-valued inputs in a mapping without tokens."""
+    if not isinstance(inputs, Mapping) or "input_ids" in inputs:
+        return None
+    for name, value in inputs.items():
+        if isinstance(value, Tensor) and value.is_floating_point():
+            return str(name)
+    return None
 
 
 def _require_real(inputs: Any, name: str) -> None:

@@ -54,7 +54,8 @@ def table(audit: Audit) -> Grid:
     for label, value in ROWS.items():
         cells = [[value(one, audit) for one in column] for column in columns]
         if any(not math.isnan(number) for cell in cells for number in cell):
-            grid.add_row(label.format(metric=audit.metric), *(_cell(cell) for cell in cells))
+            written = _steps_cell if value is _steps else _cell
+            grid.add_row(label.format(metric=audit.metric), *(written(cell) for cell in cells))
     return grid
 
 
@@ -97,6 +98,12 @@ def _divergence(one: Figures, audit: Audit, name: str) -> float:
         return math.nan
     side = {"original": gap.original, "unlearned": gap.model}
     return float(side.get(one.name, gap.floor))
+
+
+def _steps_cell(values: list[float]) -> str:
+    """The median of steps, since some runs may never get there."""
+    middle = float(np.median(values))
+    return "> 100" if math.isinf(middle) else f"{middle:.0f}"
 
 
 def _cell(values: list[float]) -> str:

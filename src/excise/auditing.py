@@ -239,6 +239,8 @@ def audit(
     choice(kind, get_args(Kind), "kind")
     choice(metric, get_args(Metric), "metric")
     done = unlearned if isinstance(unlearned, Forgotten) else None
+    if done is not None and (extra := set(done.ids) - set(gone.tolist())):
+        raise InputError(f"forget lacks sample {min(extra)}, which unlearned forgot; audit all that was forgotten.")
     before, after = _checked(task, original, "original"), _checked(task, done.model if done else unlearned, "unlearned")
     _require_test_set(task, gone)
     with seeded(seed), Stages(enabled=progress) as stages:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # what loads torch is imported where it is needed, so that --
     from excise.task import Task
 
 
+MAPPED = 4  # samples whose sensitivity a report shows
 task_option = click.option(
     "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
 )
@@ -87,6 +90,9 @@ def blanket(
 @click.option("--ids", metavar="3,5,9", help="Samples to forget: positions in the training set.")
 @click.option("--ids-file", type=click.Path(path_type=Path), metavar="FILE", help="The same, one a line.")
 @click.option(
+    "--forget", "spec", metavar="SPEC", help="The same by a rule: class:3, class:3:100, hardest:20, random:1%."
+)
+@click.option(
     "--model", type=click.Path(path_type=Path), metavar="FILE", help="Weights to start from (.safetensors, .pt)."
 )
 @click.option(
@@ -94,6 +100,11 @@ def blanket(
 )
 @click.option("--steps", type=click.IntRange(min=1), default=1, show_default=True, help="Newton steps.")
 @click.option("--drift", is_flag=True, help="Add a pass over the retained samples: slower, forgets better.")
+@click.option(
+    "--refine",
+    type=click.Choice(["drift", "thorough", "class", "images", "mirrored-images"]),
+    help="Such a pass: one, three, for a whole class or person, for images known by heart (mirrored too: not digits).",
+)
 @click.option(
     "--report",
     type=click.Path(path_type=Path),
@@ -110,10 +121,12 @@ def forget(
     address: str,
     ids: str | None,
     ids_file: Path | None,
+    spec: str | None,
     model: Path | None,
     out: Path,
     steps: int,
     drift: bool,
+    refine: str | None,
     report: Path | None,
     retrainings: int,
     show_samples: bool,
@@ -127,19 +140,38 @@ def forget(
       excise forget --task my_project:task --ids 17,4242 --model in.safetensors --out out.safetensors
       excise forget --task my_project:task --ids 17,4242 --out out.safetensors --report proof.html --retrainings 3
     """
+    from excise.drift import Drift
+    from excise.requests import parse_request
     from excise.task import load_task
     from excise.unlearn import Unlearner
-    from excise.weights import load_weights, save_weights
+    from excise.weights import TORCH, load_weights, save_weights
 
-    chosen = _ids(ids, ids_file)
-    _require_ending(report, (".json", ".html"))
+    if sum(given is not None for given in (ids, ids_file, spec)) != 1:
+        raise InputError("name the samples by one of --ids, --ids-file and --forget.")
+    _require_file(out, "--out", (".safetensors", *sorted(TORCH)))
+    page = _require_file(report, "--report", (".json", ".html")) == ".html"
+    if not page and (retrainings or show_samples):
+        raise InputError("--retrainings and --show-samples are for the page that --report FILE.html writes.")
+    chosen = [] if spec is not None else _ids(ids, ids_file)
     task = load_task(address)
+    if page and task.test_set is None:
+        raise InputError("--report FILE.html audits the model, which needs a test_set in the task.")
     if model is not None:
         load_weights(task.model, model)
+    if spec is not None:
+        chosen = list(parse_request(spec, task, seed=seed).ids)
+    passes = {
+        "drift": Drift(),
+        "thorough": Drift.thorough(),
+        "class": Drift.of_class(),
+        "images": Drift.of_images(),
+        "mirrored-images": Drift.of_images(flip=True),
+    }
     done = Unlearner(
         task,
         steps=steps,
-        refine="drift" if drift else None,
+        refine=passes[refine] if refine else Drift() if drift else None,
+        guard=None if refine == "class" else 1.5,  # the loss of retained samples rises for a while
         seed=seed,
         progress=sys.stderr.isatty() and not as_json,
     ).forget(chosen)
@@ -149,7 +181,7 @@ def forget(
         if report or as_json
         else ""
     )
-    if report is not None and report.suffix == ".html":
+    if page:
         _prove(task, task.model, done, chosen, retrainings, report, show_samples=show_samples, seed=seed, quiet=as_json)
     elif report is not None:
         report.write_text(record + "\n")
@@ -209,7 +241,7 @@ def audit(
     from excise.task import load_task
     from excise.weights import load_weights
 
-    _require_ending(report, (".html",))
+    _require_file(report, "--report", (".html",))
     task = load_task(address)
     if original is not None:
         load_weights(task.model, original)
@@ -243,7 +275,7 @@ def _prove(
 ) -> Audit:
     """Audit, and write the page if asked."""
     from excise.auditing import audit as audit_model
-    from excise.report import sample_views, write_report
+    from excise.report import sample_views, sensitivity_maps, write_report
 
     found = audit_model(
         task,
@@ -255,14 +287,25 @@ def _prove(
         progress=sys.stderr.isatty() and not quiet,
     )
     if report is not None:
-        write_report(found, report, samples=sample_views(task, ids) if show_samples else None, settings={"seed": seed})
+        samples = maps = None
+        if show_samples:
+            samples = sample_views(task, ids)
+            model: Any = getattr(after, "model", after)
+            with contextlib.suppress(InputError):  # what is no picture has no map
+                maps = sensitivity_maps(task, before, model, ids[:MAPPED], seed=seed)
+        write_report(found, report, samples=samples, maps=maps, settings={"seed": seed})
     return found
 
 
-def _require_ending(file: Path | None, endings: tuple[str, ...]) -> None:
-    """Refuse a file of another kind before any work is done."""
-    if file is not None and file.suffix not in endings:
-        raise InputError(f"--report {file.name}: the name must end in {' or '.join(endings)}.")
+def _require_file(file: Path | None, option: str, endings: tuple[str, ...]) -> str:
+    """Refuse a file of another kind, or in a folder that is not there, before any work is done; gives its ending."""
+    if file is None:
+        return ""
+    if file.suffix.lower() not in endings:
+        raise InputError(f"{option} {file.name}: the name must end in {' or '.join(endings)}.")
+    if not file.parent.is_dir():
+        raise InputError(f"{option} {file}: there is no folder {file.parent}.")
+    return file.suffix.lower()
 
 
 @cli.command()
@@ -299,12 +342,10 @@ def slices(address: str, as_json: bool) -> None:
 
 
 def _ids(listed: str | None, file: Path | None) -> list[int]:
-    if (listed is None) == (file is None):
-        raise InputError("name the samples by --ids or by --ids-file, one of the two.")
     if file is not None:
         if not file.is_file():
             raise InputError(f"{file}: no such file.")
-        words = file.read_text().split()
+        words = file.read_text().replace(",", " ").split()
     else:
         words = [word for word in (listed or "").split(",") if word.strip()]
     try:
@@ -359,7 +400,8 @@ def compare(
     from excise.retraining import KEPT_IN
     from excise.task import load_task
 
-    if plot is not None:
+    _require_file(out, "--out", (".json",))
+    if _require_file(plot, "--plot", (".png", ".svg", ".pdf")):
         compare_table.new_figure()  # what is missing is said before the work
     found = compare_methods(
         load_task(address),
@@ -399,8 +441,13 @@ def demo(out_dir: Path) -> None:
     run(Console(), out_dir)
 
 
+def _say(message: Warning | str, *_: Any) -> None:
+    click.echo(f"excise: warning: {message}", err=True)
+
+
 def main() -> None:
     """Run the command line; what goes wrong on purpose is one line on standard error, not a traceback."""
+    warnings.showwarning = _say  # type: ignore[assignment]  # one line, without the place in the code
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has no bars still gets the numbers

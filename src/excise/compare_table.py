@@ -23,6 +23,10 @@ WIDTH = 96
 PLACES = [(8, 5), (8, -17), (-8, 5), (-8, -17), (8, 19), (8, -31), (-8, 19), (-8, -31)]  # of labels, in pixels
 LETTER, LINE = 7.5, 13.0
 LOWEST, HIGHEST = -0.35, 1.45  # of the plot
+UNMEASURABLE = (
+    "Note: on these samples the original is hardly farther from retrained models than these are from each other, so "
+    "that nKLc, nKL and z mean little here, and neither does the order of the methods."
+)
 EXPLANATION = (
     "nKLc, nKL, z: what is left of the way to retraining (0 as good as another retraining, 1 nothing forgotten), by "
     "divergence with temperatures fitted, plain divergence, and margins; pooled over seeds ± their sd. UA: 1 - "
@@ -44,6 +48,8 @@ def show(comparison: Comparison, console: Console) -> None:
     tuned = [f"{row.method} ({said})" for row in comparison.rows if (said := cells(row)[-1])]
     if tuned:
         console.print(f"\nSettings: {'; '.join(tuned)}.", highlight=False, markup=False)
+    if not comparison.is_measurable:
+        console.print(f"\n{UNMEASURABLE}", highlight=False, markup=False)
     console.print(f"\n{EXPLANATION}", highlight=False, markup=False)
 
 
@@ -51,7 +57,8 @@ def markdown(comparison: Comparison) -> str:
     """The table for a page."""
     head = ("method", *GAPS, *FIGURES, "cost", "settings")
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(cells(row))} |" for row in comparison.rows)])
+    lines += [f"| {' | '.join(cells(row))} |" for row in comparison.rows]
+    return "\n".join(lines if comparison.is_measurable else [*lines, "", UNMEASURABLE])
 
 
 def cells(row: Row, *, brief: bool = False) -> list[str]:
@@ -93,12 +100,14 @@ def save_plot(comparison: Comparison, path: Path) -> None:
         axes.text(0.01, height, words, transform=place, va="top", fontsize=8, color="0.4")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
     axes.set_ylim(LOWEST, HIGHEST)
     axes.margins(x=0.18)
     points = [_draw(axes, row) for row in comparison.rows if row.scores and not row.failed and row.method != "original"]
     axes.set_xlabel("cost, % of one retraining")
     axes.set_ylabel("gap to retraining, nKLc")
-    axes.set_title(f"{comparison.spec}: {comparison.samples} samples, {comparison.seeds} seeds", loc="left")
+    times = f"{comparison.seeds} seed{'s' if comparison.seeds > 1 else ''}"
+    axes.set_title(f"{comparison.spec}: {comparison.samples} samples, {times}", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     figure.draw_without_rendering()  # fixes the scales, which labels are placed by
     _label(axes, points)

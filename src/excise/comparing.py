@@ -29,6 +29,7 @@ from excise.requests import Request, parse_request
 from excise.retraining import KEPT_IN, kept, retrain
 from excise.targets import are_classes, targets_of
 from excise.task import Task
+from excise.verdict import MEASURABLE
 
 MOST_RETAINED = 10_000
 PRACTICE = 10**6  # seed of the request that methods are tuned on, far from those reported
@@ -92,6 +93,13 @@ class Comparison:
     rows: tuple[Row, ...]
     retraining_seconds: float
 
+    @property
+    def is_measurable(self) -> bool:
+        """Whether the original is far enough from retrained models for a gap to mean anything."""
+        gaps = [score.gaps["nKLc"] for score in self.rows[0].scores]
+        pooled = sum(gaps[1:], gaps[0])
+        return pooled.original > MEASURABLE * pooled.floor
+
     def as_dict(self) -> dict[str, Any]:
         """Everything, for a record."""
         from excise.audit_table import plain
@@ -126,7 +134,8 @@ def compare(
     """
     whole(seeds, "seeds")
     whole(retrainings, "retrainings", 2)
-    names = [choice(name, tuple(METHODS), "methods") for name in (methods or METHODS) if name != "retrain"]
+    wanted = [methods] if isinstance(methods, str) else methods or METHODS
+    names = [choice(name, tuple(METHODS), "methods") for name in wanted if name != "retrain"]
     if not names:
         raise InputError("methods has nothing to compare with retraining; name at least one other.")
     chosen, reported = _halves(task)

@@ -207,8 +207,7 @@ def measure(case: Case, *, progress: bool = False) -> Outcome:
     trained = replace(case.task, model=original.model)
     first = Unlearner(trained, n_jobs=1, progress=progress)
     first.stability(case.ids, seeds=[0])  # what is compiled on first use is compiled now, before the clock runs
-    step, step_seconds = _forget(trained, case.ids, refine=None)
-    drift, drift_seconds = _forget(trained, case.ids, refine=DRIFT)
+    step, drift = (_forget(trained, case.ids, refine=how) for how in (None, DRIFT))
     retrained = [_retrain(case, seed, progress=progress) for seed in range(1, RETRAININGS + 1)]
     audited = audit(
         trained,
@@ -231,8 +230,8 @@ def measure(case: Case, *, progress: bool = False) -> Outcome:
         models=(original.model, drift.model, retrained[0].model),
         slices=len(first.slices),
         original=row("original", original.model, original.seconds),
-        step=row("excise step", step.model, step_seconds),
-        drift=row("excise drift", drift.model, drift_seconds),
+        step=row("excise step", step.model, step.seconds),
+        drift=row("excise drift", drift.model, drift.seconds),
         retrained=_mean_row(case, retrained),
     )
 
@@ -272,11 +271,11 @@ def _network(seed: int) -> nn.Sequential:
         return nn.Sequential(OrderedDict(layers))
 
 
-def _forget(task: Task, ids: Sequence[int], *, refine: Drift | None) -> tuple[Forgotten, float]:
-    """The request carried out, and its seconds with all preparation."""
+def _forget(task: Task, ids: Sequence[int], *, refine: Drift | None) -> Forgotten:
+    """The request carried out, with the seconds of all preparation."""
     begin = time.perf_counter()
     done = Unlearner(task, refine=refine, n_jobs=1).forget(ids)
-    return done, time.perf_counter() - begin
+    return replace(done, seconds=time.perf_counter() - begin)
 
 
 def _retrain(case: Case, seed: int, *, progress: bool) -> Fitted:

@@ -58,7 +58,7 @@ def write_report(
     audit: Audit,
     path: str | Path,
     *,
-    title: str = "Proof of deletion",
+    title: str = "Deletion report",
     samples: Sequence[SampleView] | None = None,
     maps: Sequence[SensitivityMap] | None = None,
     comparison: Comparison | None = None,
@@ -78,6 +78,8 @@ def write_report(
         settings: What the request was carried out with, for the record. Paths are left out.
         when: The date of the report; None for now.
     """
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"path {path}: the report is a page, so its name must end in .html.")
     page = html(audit, title=title, samples=samples, maps=maps, comparison=comparison, settings=settings, when=when)
     try:
         Path(path).write_text(page, encoding="utf-8")
@@ -88,7 +90,7 @@ def write_report(
 def html(
     audit: Audit,
     *,
-    title: str = "Proof of deletion",
+    title: str = "Deletion report",
     samples: Sequence[SampleView] | None = None,
     maps: Sequence[SensitivityMap] | None = None,
     comparison: Comparison | None = None,
@@ -147,8 +149,8 @@ def _request(audit: Audit, date: datetime) -> Html:
     table = grid(["Id", "SHA-256"], rows, caption=None, cls="hashes")
     note = el(
         "p",
-        "An id is the sample's place in the training data. Who has the sample can check it by its hash; "
-        "the sample can't be made from it.",
+        "An id is the sample's place in the training data. Whoever has the sample can check it by its hash "
+        "(SHA-256 of its values as the model gets them). The hash does not show it, but a guess can be checked.",
         cls="why",
     )
     return section(
@@ -291,7 +293,7 @@ def _samples(samples: Sequence[SampleView], maps: Sequence[SensitivityMap]) -> H
     if not samples and not maps:
         return None
     lead = (
-        "Shown because it was asked for: this file now holds something of the data that was to be deleted. "
+        "This file holds something of the data that was to be deleted, since it was made to show it. "
         "Treat it as you would treat the samples."
     )
     more = (

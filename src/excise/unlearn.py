@@ -516,13 +516,28 @@ class Unlearner:
             if not torch.isfinite(loss):
                 raise InputError(f"the model's loss on its training set is {float(loss)}; check model, loss and data.")
             steepness = objective.norm(objective.slope(self.task, self._model, ids))
+            chance = self._loss_by_chance(ids)
         weights = objective.norm(trainable(self._model))
+        if chance is not None and float(loss) > 0.9 * chance:
+            warn(
+                f"the model's loss on its training set is {float(loss):.3g}, and guessing has {chance:.3g}: was it "
+                "trained? Forgetting will mean little.",
+                NotConvergedWarning,
+            )
         if steepness * weights > 0.5 * max(float(loss), 1e-3) and steepness > 0.1:
             warn(
                 f"the gradient of the objective is {steepness:.3g}, so the model is not near a minimum (was it trained "
                 f"to the end, with weight_decay={self.task.weight_decay}?); forgetting will be less exact.",
                 NotConvergedWarning,
             )
+
+    def _loss_by_chance(self, ids: Tensor) -> float | None:
+        """Cross-entropy of guessing among the classes evenly; None for other losses."""
+        if not isinstance(self.task.loss, nn.CrossEntropyLoss):
+            return None
+        with torch.no_grad():
+            outputs, _ = self.task.outputs(self._model, self.task.batch(ids[:1]))
+        return math.log(outputs.shape[1]) if outputs.ndim > 1 and outputs.shape[1] > 1 else None
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         if len(self.task.train_set) != self._length:

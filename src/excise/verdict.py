@@ -21,6 +21,9 @@ SAME = 0.95  # of the original's distance to a single retrained model, whose flo
 POINT, POINTS = 0.01, 0.03  # of accuracy that may be lost without a word, and, beyond chance, without it being damage
 MEASURABLE = 1.5  # times the floor that the original must be away from retraining, for its gap to mean anything
 
+FAR_BETTER = 0.1  # of accuracy on retained samples that no unlearning gains
+WIDE = 0.5  # an interval of an AUC that tells nothing
+NEGLIGIBLE = 0.01  # a mean loss
 ATTACKS = ("Membership attack", "Attack sample by sample")  # titles of findings that the outcome depends on
 USEFUL, HIDDEN = "Use of the model", "Hidden or forgotten"
 SIDES = ("retain", "test")
@@ -53,6 +56,18 @@ def judge(audit: Audit) -> Verdict:
     findings = [forgetting[1], *_membership(audit), *_usefulness(audit), *_probe(audit), *_relearning(audit)]
     findings += [*_twins(audit), *_few(audit), *_guarantee(audit)]
     outcome = forgetting[0]
+    if audit.original.model_hash == audit.unlearned.model_hash:
+        text = "The model after is the model before, weight by weight: nothing was done."
+        findings.insert(0, Finding("bad", "Nothing was changed", text))
+        outcome = "not forgotten"
+    elif _is_another_model(audit):
+        text = (
+            f"On retained samples the original's {audit.metric} is {audit.original.retain.value:.3f}, the unlearned "
+            f"model's {audit.unlearned.retain.value:.3f}: the original is not the model that was trained on them, so "
+            "nothing can be concluded. Pass the weights from before the deletion."
+        )
+        findings.insert(0, Finding("bad", "Another original", text))
+        return Verdict("undecided", _sentence(audit, "undecided"), tuple(findings))
     bad = {one.title for one in findings if one.level == "bad"}
     if outcome == "forgotten" and any(one.title in ATTACKS and one.level == "warning" for one in findings):
         outcome = "mostly forgotten"
@@ -61,6 +76,12 @@ def judge(audit: Audit) -> Verdict:
     if USEFUL in bad and (outcome != "not forgotten" or not _is_known(audit)):
         outcome = "damaged"
     return Verdict(outcome, _sentence(audit, outcome), tuple(findings))
+
+
+def _is_another_model(audit: Audit) -> bool:
+    """Whether the model after knows the retained samples much better than the one before: that is not forgetting."""
+    gained = audit.unlearned.retain.value - audit.original.retain.value
+    return audit.metric not in LOWER_IS_BETTER and gained > FAR_BETTER
 
 
 def _is_known(audit: Audit) -> bool:
@@ -89,23 +110,36 @@ def _sentence(audit: Audit, outcome: Outcome) -> str:
         "mostly forgotten": f"The model has mostly forgotten the {what}: its answers are near to those of a model that "
         "never saw them, but an attacker who has such models could still tell.",
         "partly forgotten": f"The model has forgotten the {what} in part: a trace of them is left.",
-        "not forgotten": f"The model has not forgotten the {what}: it still answers much as the original.",
+        "not forgotten": f"The model has not forgotten the {what}: it is nearer to the original than to a model that "
+        "never saw them.",
         "damaged": f"The model no longer shows the {what}, but it does worse on other data than it should.",
         "undecided": f"Whether the model has forgotten the {what} can't be told from what was measured.",
     }[outcome]
 
 
 def _gap(audit: Audit) -> Gap | None:
-    """The calibrated divergence to retrained models; where numbers are predicted, the difference of mean losses."""
-    if audit.to_retraining is None:
+    """The calibrated divergence to retrained models; where that is lost in noise, the distance of margins.
+
+    Where numbers are predicted, it is the difference of mean losses.
+    """
+    compared = audit.to_retraining
+    if compared is None:
         return None
-    if audit.to_retraining.forget_calibrated is not None:
-        return audit.to_retraining.forget_calibrated
+    if compared.forget_calibrated is not None:
+        margins = compared.margins
+        if not _is_measurable(compared.forget_calibrated) and margins is not None and _is_measurable(margins):
+            return margins
+        return compared.forget_calibrated
     losses = np.array([one.forget.loss for one in audit.retrained])
     truth = float(losses.mean())
     # a retrained model is compared with the mean of the others, as the model is with the mean of all
     floor = float(np.mean(np.abs(losses - truth))) * len(losses) / (len(losses) - 1) if len(losses) > 1 else math.nan
     return Gap(abs(audit.unlearned.forget.loss - truth), abs(audit.original.forget.loss - truth), floor)
+
+
+def _is_measurable(gap: Gap) -> bool:
+    """Whether the original is so far from retrained models that these can be told from it (unknown counts as yes)."""
+    return not gap.original <= MEASURABLE * max(gap.floor, TINY)
 
 
 def _against_retraining(audit: Audit) -> tuple[Outcome, Finding]:
@@ -123,17 +157,19 @@ def _against_retraining(audit: Audit) -> tuple[Outcome, Finding]:
         ) + "With a single one it is not known how much two retrainings differ; retrain three times to see."
         outcome = _by_share(left) if left < NEAR or left > SAME else "undecided"
         return outcome, Finding("note", title, text)
-    if gap.original <= (usual := MEASURABLE * max(gap.floor, TINY)):
-        nearer = gap.model <= usual
+    if not _is_measurable(gap):
         text = (
-            "The original itself answers these samples nearly as retrained models do: it had hardly learned them, so "
-            f"there was little to forget. The unlearned model is {'no farther away' if nearer else 'farther away'}."
+            "The original's answers to these samples are hardly farther from retrained models' than those are from "
+            f"each other (divergence: original {gap.original:.3f}, unlearned {gap.model:.3f}, between retrainings "
+            f"{gap.floor:.3f}). Either it had not learned them, or retrainings differ too much: more of them may tell."
         )
-        return ("forgotten" if nearer else "undecided"), Finding("note" if nearer else "warning", title, text)
+        return "undecided", Finding("warning", title, text)
     share = gap.share
     measure = (
         "with temperatures fitted, so that softer answers alone don't count. Divergence"
-        if compared.forget_calibrated is not None
+        if gap is compared.forget_calibrated
+        else "by their standardised margins. Squared distance"
+        if gap is compared.margins
         else "by their mean loss. Difference"
     )
     text = (
@@ -160,7 +196,7 @@ def _against_held_out(audit: Audit) -> tuple[Outcome, Finding]:
     )
     if found.verdict == "similar":
         if audit.original.held_out.verdict == "similar":
-            text += "So was the original's, however: these samples can't tell whether anything was forgotten."
+            text += "But the original's are as similar: these samples can't tell whether anything was forgotten."
             return "undecided", Finding("warning", title, text)
         return "forgotten", Finding("good", title, text + "They can't be told apart.")
     if found.verdict == "lower":
@@ -184,8 +220,11 @@ def _membership(audit: Audit) -> list[Finding]:
     lows, highs = zip(*(one.interval for one in truths), strict=True)
     alike = mine.interval[0] <= float(np.mean(highs)) and mine.interval[1] >= float(np.mean(lows))
     text += f"; the target is not 0.5 but what a retrained model gets, {truth:.2f}. "
-    text += "The two can't be told apart." if alike else "The two differ by more than chance."
-    found = [Finding("good" if alike else "warning", ATTACKS[0], text)]
+    if mine.interval[1] - mine.interval[0] > WIDE:
+        found = [Finding("note", ATTACKS[0], text + "So few samples can't tell the one from the other.")]
+    else:
+        text += "The difference is within chance." if alike else "The difference is more than chance."
+        found = [Finding("good" if alike else "warning", ATTACKS[0], text)]
     compared = audit.to_retraining
     if compared is not None and compared.ratio is not None:
         found.append(_ratio(audit))
@@ -276,6 +315,9 @@ def _relearning(audit: Audit) -> list[Finding]:
     typical = float(np.median([math.inf if one is None else one for one in truths]))
     words = f"more than {limit}" if math.isinf(typical) else f"{typical:.0f}"
     own = math.inf if mine.steps is None else mine.steps
+    if mine.losses[0] < NEGLIGIBLE:
+        words += "; but its loss on them is next to nothing to begin with, so this says little."
+        return [Finding("note", "Learning again", f"{text}, a retrained model {words}")]
     quick = own < 0.5 * min(typical, limit)
     end = "So a trace is left that helps." if quick else "So nothing much is left that helps."
     return [Finding("warning" if quick else "good", "Learning again", f"{text}, a retrained model {words}. {end}")]

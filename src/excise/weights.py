@@ -29,9 +29,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
         raise InputError(f"{path}: could not be read ({str(error).splitlines()[0]}).") from None
-    except Exception as error:  # the unpickler's own error, where a file holds more than weights
+    except Exception as error:  # UnpicklingError where a file holds more than weights, others where it is none
         if type(error).__name__ != "UnpicklingError":
-            raise
+            raise InputError(f"{path}: could not be read as weights ({type(error).__name__}).") from None
         raise InputError(f"{path}: holds more than weights, and is not read for safety; save its state dict.") from None
     _fill(model, state, path)
 
