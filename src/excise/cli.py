@@ -138,7 +138,7 @@ def forget(
     \b
     Examples:
       excise forget --task my_project:task --ids 17,4242 --model in.safetensors --out out.safetensors
-      excise forget --task my_project:task --ids 17,4242 --out out.safetensors --report proof.html --retrainings 3
+      excise forget --task my_project:task --ids 17,4242 --out out.safetensors --report report.html --retrainings 3
     """
     from excise.drift import Drift
     from excise.requests import parse_request
