@@ -52,6 +52,10 @@ def problem(make, loss_name="cross-entropy"):
     return Task(model, loss, TensorDataset(torch.randn(INPUTS[make]).double(), targets()), weight_decay=0.1)
 
 
+def vector(size):
+    return torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
 def flat_outputs(task, ids=range(N)):
     """Outputs as a function of one flat vector of all parameters, for plain autograd."""
     names = [name for name, _ in task.model.named_parameters()]
@@ -138,11 +142,11 @@ def test_solves_equal_the_dense_solve(method):
     task = problem(mlp)
     block = find_slices(task.model).block([0, 1, 6])
     operator = curvature(task, task.model, block, range(N))
-    b = torch.randn(operator.size).double()
+    b = vector(operator.size)
     rows = ggn_rows(task, task.model, block, range(N))
     found = solve(operator, b, damping=0.1, method=method, iterations=200, tolerance=1e-12, rows=rows)
     E = embedding(task, block)
-    truth = torch.linalg.solve(E @ dense(task, "ggn") @ E.T + 0.1 * torch.eye(len(b)), b)
+    truth = torch.linalg.solve(E @ dense(task, "ggn") @ E.T + 0.1 * torch.eye(len(b), dtype=torch.float64), b)
     torch.testing.assert_close(found.x, truth, atol=1e-8, rtol=1e-6)
     assert found.residual < 1e-8
     assert found.damping == 0.1
@@ -151,7 +155,7 @@ def test_solves_equal_the_dense_solve(method):
 def test_truncated_cg_stops_where_it_is_told_and_says_so():
     task = problem(mlp)
     operator = curvature(task, task.model, everything(task.model), range(N))
-    b = torch.randn(operator.size).double()
+    b = vector(operator.size)
     short, long = (solve(operator, b, damping=1e-3, method="cg", iterations=k) for k in (2, 30))
     assert short.iterations == 2
     assert long.residual < short.residual
