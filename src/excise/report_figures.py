@@ -130,7 +130,12 @@ GROUPS: dict[str, tuple[Line, ...]] = {
             "Answers that are merely less sure don't count as forgetting here.",
         ),
         Line(_divergence("test"), "On test samples", "number", "The same for new data."),
-        Line(_divergence("test_calibrated"), "The same, temperature fitted", "number", "Again without mere certainty."),
+        Line(
+            _divergence("test_calibrated"),
+            "The same, temperature fitted",
+            "number",
+            "The same, with the certainty of answers evened out.",
+        ),
     ),
 }
 

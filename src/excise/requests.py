@@ -79,7 +79,7 @@ def parse_request(spec: str, task: Task, *, seed: int = 0, model: nn.Module | No
     kind, colon, what = (part.strip() for part in spec.partition(":"))
     choose = CHOOSERS[choice(kind, tuple(CHOOSERS), "the request's kind")]
     if not colon or not what:
-        raise InputError(f"the request {spec!r} says not what to forget; write it as {EXAMPLES[kind]}.")
+        raise InputError(f"the request {spec!r} does not say what to forget; write it as {EXAMPLES[kind]}.")
     model = task.model if model is None else model
     source = _Source(task, model, targets_of(task, model=model), np.random.default_rng(whole(seed, "seed", 0)))
     ids = positions(choose(what, source), len(source)).numpy()
