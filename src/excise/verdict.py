@@ -151,7 +151,8 @@ def _against_retraining(audit: Audit) -> tuple[Outcome, Finding]:
     if math.isnan(gap.floor):
         left = gap.model / gap.original if gap.original else math.nan
         text = (
-            f"Its answers to the forgotten samples are at {left:.0%} of the original's distance to the retrained one. "
+            f"Its answers to the forgotten samples are at {_percent(left)} of the original's distance to the "
+            "retrained one. "
             if math.isfinite(left)
             else "The original answers the forgotten samples just as the retrained one. "
         ) + "With a single one it is not known how much two retrainings differ; retrain three times to see."
@@ -173,9 +174,10 @@ def _against_retraining(audit: Audit) -> tuple[Outcome, Finding]:
         else "by their mean loss. Difference"
     )
     text = (
-        f"{max(0.0, 1 - share):.0%} of the way from the original to retraining is done (100 %: as near to a retrained "
-        f"model as another one is), measured on {_count(len(audit.ids), 'forgotten sample')} {measure}: original "
-        f"{gap.original:.3f}, unlearned {gap.model:.3f}, between {compared.models} retrainings {gap.floor:.3f}."
+        f"{_percent(max(0.0, 1 - share))} of the way from the original to retraining is done (100 %: as near to a "
+        "retrained model as another one is), measured on "
+        f"{_count(len(audit.ids), 'forgotten sample')} {measure}: original {gap.original:.3f}, unlearned "
+        f"{gap.model:.3f}, between {compared.models} retrainings {gap.floor:.3f}."
     )
     outcome = _by_share(share)
     level: Level = {"forgotten": "good", "partly forgotten": "warning"}.get(outcome, "bad")  # type: ignore[assignment]
@@ -280,8 +282,8 @@ def _probe(audit: Audit) -> list[Finding]:
     mine, before = audit.unlearned.probe, audit.original.probe
     text = (
         f"A linear classifier that gets {mine.shots} examples of each class finds the forgotten ones in "
-        f"{mine.accuracy:.0%} of the cases by the model's inner features (original {before.accuracy:.0%}, chance "
-        f"{mine.chance:.0%}"
+        f"{_percent(mine.accuracy)} of the cases by the model's inner features (original "
+        f"{_percent(before.accuracy)}, chance {_percent(mine.chance)}"
     )
     truths = [one.probe.accuracy for one in audit.retrained if one.probe is not None]
     chance = max(POINTS, before.spread / math.sqrt(before.draws))
@@ -290,7 +292,7 @@ def _probe(audit: Audit) -> list[Finding]:
         more = " They are hidden rather than forgotten." if hidden else ""
         return [Finding("bad" if hidden else "note", HIDDEN, f"{text}).{more}")]
     truth = float(np.mean(truths))
-    text += f", retrained {truth:.0%})."
+    text += f", retrained {_percent(truth)})."
     between = float(np.std(truths, ddof=1)) if len(truths) > 1 else UNKNOWN
     if before.accuracy - truth <= max(chance, 3 * between):
         more = " Retrained models know them hardly less than the original, so this says little."
@@ -359,6 +361,10 @@ def _guarantee(audit: Audit) -> list[Finding]:
 
 def _interval(value: float, bounds: tuple[float, float]) -> str:
     return f"{value:.2f} (95 % interval {bounds[0]:.2f} to {bounds[1]:.2f})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _count(number: int, noun: str) -> str:
