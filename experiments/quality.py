@@ -255,7 +255,7 @@ def pretrained(options: Options) -> None:
 SEEN = 10_000 / 50_000  # the network was trained on five times the images that are here, so a step is a fifth as long
 # retained losses are near 0 but for a few samples, and are to stay there: many samples must guard them
 STRICT = {"step_size": SEEN, "guard": 1.15, "guard_rise": 0.0, "guard_samples": 1000}
-RESNET_METHODS: dict[str, dict[str, Any]] = {"step": STRICT, "step, all slices": {**STRICT, "selection": "all"}}
+RESNET_METHODS: dict[str, dict[str, Any]] = {"step": STRICT}
 
 
 def selection(options: Options) -> None:
