@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from excise.answers import Answers, answers
+from excise.change import Change, change_between
 from excise.duplicates import Twin, near_duplicates
-from excise.errors import InputError, NeverSupportedError, NotYetSupportedError
+from excise.errors import InputError
 from excise.features import penultimate
 from excise.fewshot import FewShot, few_shot_probe
 from excise.forgotten import Forgotten
@@ -38,7 +39,6 @@ from excise.membership import (
     modified_entropy_score,
     threshold_attack,
 )
-from excise.privacy import Certificate
 from excise.progress import Stages
 from excise.relearning import Relearning, relearn_steps
 from excise.retraining import (
@@ -51,7 +51,6 @@ from excise.retraining import (
     retrain,
     seeded,
 )
-from excise.slices import Layer, find_slices, trainable
 from excise.targets import are_classes, targets_of
 from excise.task import Ids, Task, positions
 from excise.utility import Utility, retrieval, utility
@@ -113,29 +112,6 @@ class ToRetraining:
     """Squared distance of standardised margins."""
     ratio: RatioAttack | None
     """Every sample against its own distribution over retrained models, of which it needs three."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """What was done to the model, and what it cost."""
-
-    parameters: int
-    changed: int
-    distance: float
-    """‖w' - w‖."""
-    relative: float
-    """The same as a share of ‖w‖."""
-    layers: dict[str, tuple[int, int]]
-    """For each layer, how many of its slices changed, and how many it has."""
-    moved: dict[str, tuple[float, ...]]
-    """For each layer and slice, how far it moved: ‖change‖ as a share of ‖weights‖."""
-    scores: dict[str, float]
-    """Why: T of the slices that L-FOCI picked, where it is known."""
-    certificate: Certificate | None
-    budget: dict[str, Any] | None
-    """What is left of the privacy budget, where there is one."""
-    seconds: float | None = field(compare=False)
-    retraining_seconds: float | None = field(compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +232,8 @@ def audit(
         stages.begin("looking for near-duplicates")
         twins = near_duplicates(task, gone)
         seen = [eye.seen(model) for model in models]
-        change = _change(before, after, done, budget, took if retraining_seconds is None else retraining_seconds)
+        seconds = took if retraining_seconds is None else retraining_seconds
+        change = change_between(before, after, done, budget, seconds)
     return Audit(
         ids=tuple(gone.tolist()),
         sample_hashes=tuple(hash_of_samples(task, [sample]) for sample in gone.tolist()),
@@ -429,52 +406,6 @@ def _ratio(margins: list[NDArray[np.float64]], seed: int) -> RatioAttack | None:
 
 def _mean(values: list[float]) -> float:
     return float(np.mean(values)) if values else float("nan")
-
-
-def _change(
-    before: nn.Module,
-    after: nn.Module,
-    done: Forgotten | None,
-    budget: dict[str, Any] | None,
-    retraining_seconds: float | None,
-) -> Change:
-    old, new = trainable(before), trainable(after)
-    difference = {name: new[name].double() - old[name].double() for name in old}
-    distance = sum(float((one**2).sum()) for one in difference.values()) ** 0.5
-    size = sum(float((one.double() ** 2).sum()) for one in old.values()) ** 0.5
-    moved = {layer.name: _moved(layer, difference, old) for layer in _layers(before)}
-    return Change(
-        parameters=sum(one.numel() for one in old.values()),
-        changed=sum(int((one != 0).sum()) for one in difference.values()),
-        distance=distance,
-        relative=distance / size if size else float("nan"),
-        layers={name: (sum(far > 0 for far in each), len(each)) for name, each in moved.items()},
-        moved=moved,
-        scores={name: done.scores.get(name, 0.0) for name in done.slices} if done else {},
-        certificate=done.certificate if done else None,
-        budget=budget,
-        seconds=done.seconds if done else None,
-        retraining_seconds=retraining_seconds,
-    )
-
-
-def _moved(layer: Layer, difference: dict[str, Tensor], old: dict[str, Tensor]) -> tuple[float, ...]:
-    """How far each slice moved, relative to its weights."""
-    units = torch.arange(layer.units)
-
-    def squares(tensors: dict[str, Tensor]) -> Tensor:
-        return torch.stack([(rows.take(tensors[rows.parameter], units).double() ** 2).sum(1) for rows in layer.parts])
-
-    far, size = (squares(tensors).sum(0).sqrt().cpu() for tensors in (difference, old))
-    return tuple((far / size.clamp_min(1e-12)).tolist())
-
-
-def _layers(model: nn.Module) -> tuple[Layer, ...]:
-    """Layers with slices; none where the model can't be sliced, since other methods may have changed it."""
-    try:
-        return find_slices(model).layers
-    except (NotYetSupportedError, NeverSupportedError):
-        return ()
 
 
 def _truths(

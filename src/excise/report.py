@@ -21,7 +21,8 @@ from excise.report_record import flattened, glossary, record, stamp, written
 from excise.report_samples import SampleView, SensitivityMap, sample_views, sensitivity_maps, shown
 
 if TYPE_CHECKING:
-    from excise.auditing import Audit, Change
+    from excise.auditing import Audit
+    from excise.change import Change
     from excise.verdict import Finding
 
 __all__ = ["SampleView", "SensitivityMap", "html", "sample_views", "sensitivity_maps", "write_report"]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from excise.report_html import Html, el, fixed, join, number
 
 if TYPE_CHECKING:
-    from excise.auditing import Audit, Change
+    from excise.auditing import Audit
+    from excise.change import Change
 
 Floats = NDArray[np.float64]
 Point = tuple[float, float]
