@@ -54,16 +54,18 @@ def table(audit: Audit) -> Grid:
     for label, value in ROWS.items():
         cells = [[value(one, audit) for one in column] for column in columns]
         if any(not math.isnan(number) for cell in cells for number in cell):
-            written = _steps_cell if value is _steps else _cell
+            written = _steps_cell if value is relearning_steps else _cell
             grid.add_row(label.format(metric=audit.metric), *(written(cell) for cell in cells))
     return grid
 
 
-def _probe_accuracy(one: Figures, _: Audit) -> float:
+def probe_accuracy(one: Figures, _: Audit) -> float:
+    """What the few-shot probe finds; NaN where there was none."""
     return one.probe.accuracy if one.probe is not None else math.nan
 
 
-def _steps(one: Figures, _: Audit) -> float:
+def relearning_steps(one: Figures, _: Audit) -> float:
+    """Steps to learn the samples again; infinite where they were not enough."""
     return math.inf if one.relearning.steps is None else float(one.relearning.steps)
 
 
@@ -76,22 +78,23 @@ ROWS: dict[str, Any] = {
     "loss, test": lambda one, _: one.test.loss,
     "attack by loss, AUC": lambda one, _: one.attacks["loss"].auc,
     "  true positives at 1 % false": lambda one, _: one.attacks["loss"].tpr_at_fpr,
-    "attack by entropy, AUC": lambda one, _: _auc(one, "entropy"),
-    "attack by modified entropy, AUC": lambda one, _: _auc(one, "modified entropy"),
-    "few-shot probe": _probe_accuracy,
-    "steps to learn again": _steps,
-    "divergence to retrained, forgotten": lambda one, audit: _divergence(one, audit, "forget"),
-    "  temperature fitted": lambda one, audit: _divergence(one, audit, "forget_calibrated"),
-    "divergence to retrained, test": lambda one, audit: _divergence(one, audit, "test"),
-    "  temperature fitted ": lambda one, audit: _divergence(one, audit, "test_calibrated"),
+    "attack by entropy, AUC": lambda one, _: attack_auc(one, "entropy"),
+    "attack by modified entropy, AUC": lambda one, _: attack_auc(one, "modified entropy"),
+    "few-shot probe": probe_accuracy,
+    "steps to learn again": relearning_steps,
+    "divergence to retrained, forgotten": lambda one, audit: divergence(one, audit, "forget"),
+    "  temperature fitted": lambda one, audit: divergence(one, audit, "forget_calibrated"),
+    "divergence to retrained, test": lambda one, audit: divergence(one, audit, "test"),
+    "  temperature fitted ": lambda one, audit: divergence(one, audit, "test_calibrated"),
 }
 
 
-def _auc(one: Figures, name: str) -> float:
+def attack_auc(one: Figures, name: str) -> float:
+    """AUC of an attack; NaN where the task has none of its kind."""
     return one.attacks[name].auc if name in one.attacks else math.nan
 
 
-def _divergence(one: Figures, audit: Audit, name: str) -> float:
+def divergence(one: Figures, audit: Audit, name: str) -> float:
     """The unlearned and the original model's distance to the retrained ones; of these, to each other."""
     gap = getattr(audit.to_retraining, name, None)
     if gap is None:

@@ -29,7 +29,7 @@ from excise.requests import Request, parse_request
 from excise.retraining import KEPT_IN, kept, retrain
 from excise.targets import are_classes, targets_of
 from excise.task import Task
-from excise.verdict import MEASURABLE
+from excise.verdict import is_measurable
 
 MOST_RETAINED = 10_000
 PRACTICE = 10**6  # seed of the request that methods are tuned on, far from those reported
@@ -97,8 +97,7 @@ class Comparison:
     def is_measurable(self) -> bool:
         """Whether the original is far enough from retrained models for a gap to mean anything."""
         gaps = [score.gaps["nKLc"] for score in self.rows[0].scores]
-        pooled = sum(gaps[1:], gaps[0])
-        return pooled.original > MEASURABLE * pooled.floor
+        return is_measurable(sum(gaps[1:], gaps[0]))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for a record."""

@@ -19,7 +19,7 @@ MIN_ROWS = 3
 
 def vector(values: Any, name: str) -> Array:
     """A numeric, finite, one-dimensional array."""
-    array = _numeric(values, name)
+    array = numeric(values, name)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -31,7 +31,7 @@ def vector(values: Any, name: str) -> Array:
 
 def matrix(values: Any, name: str) -> Array:
     """A numeric, finite array of rows × columns; a single column may be one-dimensional."""
-    array = _numeric(values, name)
+    array = numeric(values, name)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
@@ -102,7 +102,8 @@ def positive(value: Any, name: str) -> None:
     require(isinstance(value, int | float | np.number) and 0 < value < np.inf, name, value, "a positive number")
 
 
-def _numeric(values: Any, name: str) -> Array:
+def numeric(values: Any, name: str) -> Array:
+    """Numbers of any kind that users pass, as an array."""
     if hasattr(values, "detach"):  # a torch tensor, wherever it lives
         values = _from_tensor(values, name)
     if hasattr(values, "toarray"):
@@ -177,3 +178,18 @@ def _check_finite(array: Array, name: str, names: tuple[str, ...] | None) -> Non
             f"{name} contains {array[row, column]} ({where}; {len(bad)} such values in all); "
             "drop those rows or fill them in."
         )
+
+
+def finite(values: Any, name: str, dimensions: int) -> NDArray[np.float64]:
+    """A finite, non-empty array of so many dimensions."""
+    array = numeric(values, name).astype(np.float64)
+    if array.ndim != dimensions or array.size == 0:
+        shape = "one list of at least one number" if dimensions == 1 else "a table of at least one row and column"
+        raise InputError(f"{name} must be {shape}, but has shape {array.shape}.")
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        raise InputError(
+            f"{name} contains {array[tuple(bad[0])]} at {', '.join(map(str, bad[0]))} ({len(bad)} such values in all); "
+            "leave those samples out, or find out where the model gives them."
+        )
+    return array

@@ -20,7 +20,7 @@ from scipy.stats import beta, binom, norm, t
 
 from excise.errors import InputError
 from excise.gap import log_odds
-from excise.inputs import _numeric, require, whole
+from excise.inputs import finite, numeric, require, whole
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -85,7 +85,7 @@ def loss_score(losses: Any) -> Floats:
     >>> loss_score([0.5, 2.0]).tolist()
     [-0.5, -2.0]
     """
-    return -_finite(losses, "losses", 1)
+    return -finite(losses, "losses", 1)
 
 
 def confidence(logits: Any, labels: Any) -> Floats:
@@ -168,7 +168,7 @@ def threshold_attack(
     >>> attack.balanced_accuracy  # at 2: both members, and 3 of 4 non-members below
     0.875
     """
-    inside, outside = _finite(members, "members", 1), _finite(non_members, "non_members", 1)
+    inside, outside = finite(members, "members", 1), finite(non_members, "non_members", 1)
     whole(seed, "seed", 0)
     whole(resamples, "resamples")
     require(isinstance(level, float) and 0 < level < 1, "level", level, "a number between 0 and 1, such as 0.95")
@@ -216,7 +216,7 @@ def likelihood_ratio_attack(
     >>> attack.z.round(6).tolist(), round(attack.mean_z, 6), attack.beyond  # divided by √(1 + 1/3)
     ([3.0, 1.0], 2.0, 0.5)
     """
-    ours, theirs = _finite(unlearned, "unlearned", 1), _finite(retrained, "retrained", 2)
+    ours, theirs = finite(unlearned, "unlearned", 1), finite(retrained, "retrained", 2)
     if len(theirs) < 3:
         raise InputError(
             f"retrained has {len(theirs)} models (rows); the attack leaves one out and needs the spread of the others, "
@@ -358,14 +358,14 @@ def _tpr_interval(found: Whole, mistaken: Whole, level: float) -> Interval:
 
 
 def _logits(values: Any) -> Floats:
-    logits = _finite(values, "logits", 2)
+    logits = finite(values, "logits", 2)
     if logits.shape[1] < 2:
         raise InputError(f"logits has {logits.shape[1]} class (column); pass one column per class, 2 or more.")
     return logits
 
 
 def _labelled(logits: Any, labels: Any) -> tuple[Floats, Whole]:
-    table, classes = _logits(logits), _numeric(labels, "labels")
+    table, classes = _logits(logits), numeric(labels, "labels")
     if classes.shape != (len(table),) or classes.dtype.kind not in "iu":
         raise InputError(
             f"labels must be one whole number per row of logits ({len(table)}), not {classes.dtype} of shape "
@@ -375,18 +375,3 @@ def _labelled(logits: Any, labels: Any) -> tuple[Floats, Whole]:
     if len(wrong):
         raise InputError(f"labels must be from 0 to {table.shape[1] - 1} (columns of logits), not {wrong[0]}.")
     return table, classes.astype(np.int64)
-
-
-def _finite(values: Any, name: str, dimensions: int) -> Floats:
-    """A finite, non-empty array of so many dimensions."""
-    array = _numeric(values, name).astype(np.float64)
-    if array.ndim != dimensions or array.size == 0:
-        shape = "one list of at least one number" if dimensions == 1 else "a table of at least one row and column"
-        raise InputError(f"{name} must be {shape}, but has shape {array.shape}.")
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        raise InputError(
-            f"{name} contains {array[tuple(bad[0])]} at {', '.join(map(str, bad[0]))} ({len(bad)} such values in all); "
-            "leave those samples out, or find out where the model gives them."
-        )
-    return array

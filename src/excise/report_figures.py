@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from excise.audit_table import attack_auc, divergence, probe_accuracy, relearning_steps
 from excise.report_html import Html, el, fixed, grid, number, percent
 
 if TYPE_CHECKING:
@@ -18,27 +19,11 @@ Kind = Literal["value", "share", "number", "steps"]
 
 
 def _auc(attack: str) -> Callable[[Figures, Audit], float]:
-    return lambda one, _: one.attacks[attack].auc if attack in one.attacks else math.nan
-
-
-def _probe(one: Figures, _: Audit) -> float:
-    return one.probe.accuracy if one.probe is not None else math.nan
-
-
-def _relearned(one: Figures, _: Audit) -> float:
-    return math.inf if one.relearning.steps is None else float(one.relearning.steps)
+    return lambda one, _: attack_auc(one, attack)
 
 
 def _divergence(name: str) -> Callable[[Figures, Audit], float]:
-    """The original's and the unlearned model's distance to the retrained ones; of these, to each other."""
-
-    def find(one: Figures, audit: Audit) -> float:
-        gap: Gap | None = getattr(audit.to_retraining, name, None)
-        if gap is None:
-            return math.nan
-        return {"original": gap.original, "unlearned": gap.model}.get(one.name, gap.floor)
-
-    return find
+    return lambda one, audit: divergence(one, audit, name)
 
 
 class Line(NamedTuple):
@@ -104,13 +89,13 @@ GROUPS: dict[str, tuple[Line, ...]] = {
     ),
     "Can it be brought back?": (
         Line(
-            _probe,
+            probe_accuracy,
             "Found again from a few examples",
             "share",
             "Shown a handful of examples, how often the model's inner features give the forgotten class away.",
         ),
         Line(
-            _relearned,
+            relearning_steps,
             "Steps to learn them again",
             "steps",
             "Much fewer than retrained models need would mean that a trace is left.",

@@ -26,6 +26,7 @@ from excise.errors import InputError, warn
 from excise.inputs import whole
 from excise.task import Ids, Task, positions
 from excise.training import fit
+from excise.weights import portable_state
 
 KEPT_IN = Path("~/.cache/excise/retrained")
 SECONDS = "__seconds__"  # beside the weights in a kept file
@@ -284,7 +285,7 @@ def _read(task: Task, file: Path) -> Retrained | None:
 
 
 def _write(model: nn.Module, seconds: float, file: Path) -> None:
-    state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    state = portable_state(model)
     draft = file.with_suffix(f".{os.getpid()}")  # renamed when whole, so that a stopped run leaves no half of a file
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

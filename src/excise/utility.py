@@ -12,8 +12,7 @@ from scipy.stats import chi2, norm
 
 from excise.answers import Answers
 from excise.errors import InputError, UndefinedWarning, warn
-from excise.inputs import choice, require, whole
-from excise.membership import _finite
+from excise.inputs import choice, finite, require, whole
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -299,7 +298,7 @@ class _Images:
 
 
 def _images(name: Literal["queries", "gallery"], features: Any, ids: Any, cameras: Any) -> _Images:
-    table = _finite(features, name, 2)
+    table = finite(features, name, 2)
     length = np.linalg.norm(table, axis=1, keepdims=True)
     if np.any(length == 0):
         raise InputError(f"{name} has only zeros in row {int(np.argmin(length))}, which has no direction; drop it.")

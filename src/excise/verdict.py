@@ -127,7 +127,7 @@ def _gap(audit: Audit) -> Gap | None:
         return None
     if compared.forget_calibrated is not None:
         margins = compared.margins
-        if not _is_measurable(compared.forget_calibrated) and margins is not None and _is_measurable(margins):
+        if not is_measurable(compared.forget_calibrated) and margins is not None and is_measurable(margins):
             return margins
         return compared.forget_calibrated
     losses = np.array([one.forget.loss for one in audit.retrained])
@@ -137,7 +137,7 @@ def _gap(audit: Audit) -> Gap | None:
     return Gap(abs(audit.unlearned.forget.loss - truth), abs(audit.original.forget.loss - truth), floor)
 
 
-def _is_measurable(gap: Gap) -> bool:
+def is_measurable(gap: Gap) -> bool:
     """Whether the original is so far from retrained models that these can be told from it (unknown counts as yes)."""
     return not gap.original <= MEASURABLE * max(gap.floor, TINY)
 
@@ -158,7 +158,7 @@ def _against_retraining(audit: Audit) -> tuple[Outcome, Finding]:
         ) + "With a single one it is not known how much two retrainings differ; retrain three times to see."
         outcome = _by_share(left) if left < NEAR or left > SAME else "undecided"
         return outcome, Finding("note", title, text)
-    if not _is_measurable(gap):
+    if not is_measurable(gap):
         text = (
             "The original's answers to these samples are hardly farther from retrained models' than those are from "
             f"each other (divergence: original {gap.original:.3f}, unlearned {gap.model:.3f}, between retrainings "

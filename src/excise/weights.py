@@ -36,9 +36,14 @@ def load_weights(model: nn.Module, path: Path) -> None:
     _fill(model, state, path)
 
 
+def portable_state(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of the state dict as files hold it: on the CPU, each tensor by itself."""
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+
+
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the model's weights; the ending says how."""
-    state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    state = portable_state(model)
     if path.suffix not in TORCH | {".safetensors"}:
         raise InputError(f"{path}: weights are written to .safetensors or .pt files.")
     try:
