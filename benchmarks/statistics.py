@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import plain
-from benchmarks.celeba import load_attributes
 from excise import codec, foci, lfoci
+from excise.datasets.celeba import load_attributes
 from excise.incremental import available_cores
 
 DOCS = Path(__file__).parents[1] / "docs"

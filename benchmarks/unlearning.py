@@ -23,11 +23,11 @@ from torch.utils.data import TensorDataset
 
 from excise import Drift, Task, Unlearner, fit
 from excise.batchnorm import reestimate
+from excise.datasets.cifar import load_cifar, normalised
+from excise.datasets.mnist import load_mnist
+from excise.networks.resnet import resnet20
+from excise.networks.small import logistic, mlp
 from experiments.cases import EPOCHS, NETWORKS, make_case
-from experiments.cifar import load_cifar, normalised
-from experiments.mnist import load_mnist
-from experiments.networks import logistic, mlp
-from experiments.resnet import resnet20
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 THREADS = 2

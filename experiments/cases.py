@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from excise import Task, fit
-from experiments import networks
-from experiments.cifar import load_cifar, normalised
-from experiments.mnist import load_mnist
+from excise.datasets.cifar import load_cifar, normalised
+from excise.datasets.mnist import load_mnist
+from excise.networks import small as networks
 
 SAMPLES, HELD_OUT, EPOCHS, DECAY, CLASSES = 4000, 10_000, 30, 1e-3, 10
 REQUESTS = ("random", "class", "hardest", "mislabelled", "whole class")

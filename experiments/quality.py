@@ -25,14 +25,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Drift, Task, Unlearner, exact_fit
+from excise.datasets.cifar import load_cifar, normalised
+from excise.datasets.mnist import load_mnist
 from excise.gap import Gap, Logits, divergence_gap, margin_gap
+from excise.networks.resnet import resnet20
+from excise.networks.small import logistic
 from excise.objective import gradient, losses_on
 from excise.slices import Slices
 from experiments.cases import Case, logits, make_case
-from experiments.cifar import load_cifar, normalised
-from experiments.mnist import load_mnist
-from experiments.networks import logistic
-from experiments.resnet import resnet20
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
 METHODS: dict[str, dict[str, Any]] = {

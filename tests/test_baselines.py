@@ -490,7 +490,7 @@ class TestNewton:
             torch.func.hessian(as_function(task, others))(w) if curvature == "hessian" else gauss_newton(task, others)
         )
         assert torch.linalg.eigvalsh(dense)[0] > -0.1  # or the solver would have to add to the diagonal
-        g = len(FORGET) * slope(task, task.model, FORGET) / len(others)
+        g = len(FORGET) * (slope(task, task.model, FORGET) + 0.1 * w) / len(others)
         truth = w + torch.linalg.solve(dense + 0.1 * torch.eye(len(w)), g)
         new = full_newton(damped, task.model, FORGET, seed=0, curvature=curvature, solver="cholesky")
         assert torch.allclose(flat(new), truth, atol=1e-9)
@@ -508,7 +508,7 @@ class TestNewton:
         task = Task(nn.Sequential(network()[0], nn.Identity()).double(), ENTROPY, data, weight_decay=0.1)
         w = flat(task.model)
         dense = gauss_newton(task, [1]) + 0.1 * torch.eye(len(w))
-        truth = w + torch.linalg.solve(dense, slope(task, task.model, [0]))
+        truth = w + torch.linalg.solve(dense, slope(task, task.model, [0]) + 0.1 * w)
         new = kfac_newton(task, task.model, [0], seed=0, rows=EVERYTHING, backend=backend)
         assert torch.allclose(flat(new), truth)
 
@@ -518,7 +518,9 @@ class TestNewton:
             pytest.importorskip("curvlinops")
         others = kept(task, FORGET)
         step = []
-        slopes = torch.autograd.grad(losses_of(task, task.model, FORGET).sum() / len(others), task.model.parameters())
+        squares = sum((weight**2).sum() for weight in task.model.parameters())
+        held_up = losses_of(task, task.model, FORGET).sum() + len(FORGET) * task.weight_decay / 2 * squares
+        slopes = torch.autograd.grad(held_up / len(others), task.model.parameters())
         for (inputs, between), pair in zip(kronecker_factors(task, others), (slopes[:2], slopes[2:]), strict=True):
             matrix = torch.cat([pair[0], pair[1][:, None]], 1)
             dense = torch.kron(between, inputs) + 0.05 * torch.eye(matrix.numel())

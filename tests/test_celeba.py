@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import reference
 
-from benchmarks.celeba import load_attributes
 from excise import foci
+from excise.datasets.celeba import load_attributes
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data" / "celeba"
 
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[2] / "shared" / "data" / "celeba"
 @pytest.fixture(scope="module")
 def attributes():
     if not FOLDER.exists():
-        pytest.skip(f"needs CelebA's attributes in {FOLDER.name}/, see benchmarks/celeba.py")
+        pytest.skip(f"needs CelebA's attributes in {FOLDER.name}/, see src/excise/datasets/celeba.py")
     return load_attributes(FOLDER)
 
 
@@ -43,11 +43,3 @@ def test_all_rows(attributes):
     X, y = np.delete(values, target, axis=1), values[:, target]
     found = foci(X, y, random_state=0, max_features=5)
     assert {"Goatee", "5_o_Clock_Shadow"} <= {np.delete(names, target)[i] for i in found.indices}
-
-
-def test_missing_and_incomplete_files_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"list_attr_celeba\.txt"):
-        load_attributes(tmp_path)
-    (tmp_path / "list_attr_celeba.txt").write_text("2\nBald Smiling\n000001.jpg -1 1\n")
-    with pytest.raises(ValueError, match="is it complete"):
-        load_attributes(tmp_path)

@@ -83,6 +83,42 @@ def test_the_noise_is_that_of_the_published_code_and_on_the_block_alone(trained)
         }
 
 
+def test_its_noise_adds_up_over_requests(trained):
+    one, all_at_once = unlearner(trained, noise_seed=0), unlearner(trained)
+    released = [one.forget([sample], epsilon=0.5, delta=0.01).model for sample in (3, 8)]
+    noise = [
+        torch.cat([(a - b).flatten() for a, b in zip(trainable(x).values(), trainable(y).values(), strict=True)])
+        for x, y in zip(released, [task_model(all_at_once, 3), task_model(all_at_once, 8)], strict=True)
+    ]
+    both = (noise[0] != 0) & (noise[1] != 0)
+    assert both.any()
+    second = noise[1] - noise[0]  # the second request starts from the noisy weights, so its own noise is the rest
+    assert abs(float(torch.corrcoef(torch.stack([noise[0][both], second[both]]))[0, 1])) < 0.9  # and another draw
+    sigma = paper_sigma(samples=N, weight_decay=0.1, epsilon=0.5, delta=0.01)
+    assert float(noise[0][noise[0] != 0].std()) == pytest.approx(sigma, rel=0.6)
+
+
+def test_noise_of_a_larger_data_set_is_smaller_by_the_square(trained):
+    plain = unlearner(trained).forget([3])
+    sizes = []
+    for samples in (N, 10 * N):
+        noisy = unlearner(trained, noise_seed=0, noise_samples=samples).forget([3], epsilon=0.5, delta=0.01)
+        pairs = zip(trainable(noisy.model).values(), trainable(plain.model).values(), strict=True)
+        sizes.append(math.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in pairs)))
+    assert sizes[0] == pytest.approx(100 * sizes[1])
+    with pytest.raises(InputError, match='noise_samples is for method="paper" only'):
+        Unlearner(trained[0], noise_samples=5)
+
+
+def task_model(forgetter, sample):
+    return forgetter.forget([sample]).model
+
+
+def test_how_the_slices_are_chosen_and_from_how_many_copies_can_be_said(trained):
+    assert len(unlearner(trained, selection="cheap", copies=100).forget([3]).slices) == 1
+    assert len(unlearner(trained, selection="all").forget([3]).slices) == 8
+
+
 def test_it_needs_a_trace_of_this_model_and_weight_decay(trained):
     task, trace = trained
     with pytest.raises(InputError, match=r"needs trace=.*recorder=True"):

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import BudgetAccountant, Drift, InputError, RetrainRequired, Task, Unlearner, exact_fit, fit
+from excise import BudgetAccountant, Drift, InputError, RetrainRequired, Task, Unlearner, exact_fit, fit, objective
 from excise.activations import GaussianNoise, ScaledNoise, TokenReplacement, observe
 from excise.choosing import _before_rounding
 from excise.newton import MovedToCPUWarning, where_it_fits
@@ -61,6 +61,21 @@ def share_left(logistic, retrained, **options):
 
 def test_one_full_newton_step_nearly_retrains(logistic, retrained):
     assert share_left(logistic, retrained, selection="all") < 0.15
+
+
+def test_samples_take_their_share_of_the_weight_decay_with_them(logistic):
+    task, ids = logistic, list(range(40))
+    left = np.setdiff1d(np.arange(len(task.train_set)), ids)
+    downhill = objective.descent_without(task, task.model, ids, len(left))
+    uphill = objective.slope(task, task.model, torch.tensor(left))
+    assert objective.norm({name: downhill[name] + uphill[name] for name in uphill}) < 0.05 * objective.norm(uphill)
+
+
+def test_many_easy_samples_are_forgotten_too(logistic):
+    ids = list(range(40))
+    truth = flat(exact_fit(logistic, ids=range(40, 500)).model)
+    done = Unlearner(logistic, selection="all", iterations=50).forget(ids)
+    assert (flat(done.model) - truth).norm() < 0.15 * (flat(logistic.model) - truth).norm()
 
 
 def test_the_block_that_lfoci_chooses_goes_most_of_the_way_and_a_random_one_does_not(logistic, retrained):

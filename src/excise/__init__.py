@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from excise.dependence import CodecTest, codec, codec_test, lcodec, xi
     from excise.drift import Drift
     from excise.errors import (
+        DataError,
         ExciseError,
         InputError,
         MissingExtraError,
@@ -46,6 +47,7 @@ _HOME = {
     "BudgetAccountant": "privacy",
     "Certificate": "privacy",
     "CodecTest": "dependence",
+    "DataError": "errors",
     "Drift": "drift",
     "ExciseError": "errors",
     "FOCISelector": "selector",
@@ -80,6 +82,7 @@ __all__ = [
     "Certificate",
     "CodecTest",
     "Comparison",
+    "DataError",
     "Drift",
     "ExciseError",
     "FOCISelector",

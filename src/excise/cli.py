@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -439,6 +440,115 @@ def demo(out_dir: Path) -> None:
     from excise.demo import run
 
     run(Console(), out_dir)
+
+
+@cli.command()
+@click.argument("name", required=False)
+@click.option("--list", "listed", is_flag=True, help="Say which experiments there are.")
+@click.option("--all", "everything", is_flag=True, help="Run all of them, one after another.")
+@click.option("--quick", is_flag=True, help="Small settings: under two minutes each.")
+@click.option("--paper-scale", is_flag=True, help="The paper's own settings, whatever they cost.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where the data sets lie.  [default: ../shared/data where it is, else ~/.cache/excise/data]",
+)
+@click.option(
+    "--out-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where results go.  [default: results, with --quick results/quick]",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--fresh", is_flag=True, help="Throw away what an earlier run left, rather than go on with it.")
+@click.option(
+    "--page", type=click.Path(path_type=Path), metavar="FILE", help="Gather all results of --out-dir in one page (.md)."
+)
+def reproduce(
+    name: str | None,
+    listed: bool,
+    everything: bool,
+    quick: bool,
+    paper_scale: bool,
+    data_dir: Path | None,
+    out_dir: Path | None,
+    seed: int,
+    fresh: bool,
+    page: Path | None,
+) -> None:
+    """Measure a table or figure of the paper anew, on real data.
+
+    A run that was stopped goes on where it stopped when the command is given again. It writes result.json, plot.png
+    and README.md: what the paper says, what was measured, and where and why they differ.
+
+    \b
+    Examples:
+      excise reproduce --list
+      excise reproduce bullseye --quick
+      excise reproduce --all
+      excise reproduce --page docs/results.md
+    """
+    from excise import reproduce as experiments
+    from excise.datasets.files import default_folder
+    from excise.reproduce.pages import gather
+
+    if quick and paper_scale:
+        raise InputError("--quick and --paper-scale exclude each other.")
+    if sum([name is not None, listed, everything, page is not None]) != 1:
+        raise InputError("give one of: the NAME of an experiment, --list, --all, --page FILE.")
+    results = out_dir or (Path("results/quick") if quick else Path("results"))
+    if listed:
+        for one in map(experiments.find, experiments.EXPERIMENTS):
+            click.echo(f"{one.name:<16}{one.where}: {one.title}")
+    elif page is not None:
+        _require_file(page, "--page", (".md",))
+        pictures = Path(os.path.relpath(results, page.parent)).as_posix()
+        page.write_text(gather(results, list(experiments.EXPERIMENTS), pictures), encoding="utf-8")
+        click.echo(f"wrote {page}")
+    else:
+        names = list(experiments.EXPERIMENTS) if name is None else [experiments.find(name).name]
+        scale = "quick" if quick else "paper" if paper_scale else "full"
+        _reproduce(names, scale, results, data_dir or default_folder(), seed=seed, fresh=fresh)
+
+
+def _reproduce(names: Sequence[str], scale: str, results: Path, data_dir: Path, *, seed: int, fresh: bool) -> None:
+    """Run experiments one after another; one that fails does not keep the others from being run."""
+    from excise import reproduce as experiments
+
+    failed: list[str] = []
+    for name in names:
+        experiment = experiments.find(name)
+        click.echo(f"{name}: {experiment.title} ({experiment.where}), on {experiment.data}")
+        for reduction in experiment.reductions(experiment.at(scale)):
+            click.echo(f"  {reduction}")
+        try:
+            result = experiments.reproduce(
+                name,
+                out_dir=results,
+                data_dir=data_dir,
+                scale=scale,
+                seed=seed,
+                fresh=fresh,
+                say=lambda line: click.echo(f"  {line}", err=True),
+                bar=sys.stderr.isatty(),
+            )
+        except KeyboardInterrupt:
+            click.echo("\nstopped; complete steps are kept, and the same command goes on from there", err=True)
+            sys.exit(130)
+        except ExciseError as error:
+            if len(names) == 1:
+                raise
+            click.echo(f"excise: {name}: {error}", err=True)
+            failed.append(name)
+            continue
+        for claim in result["claims"]:
+            click.echo(f"  {claim['verdict']}: {claim['paper']}\n    measured: {claim['measured']}")
+            if claim["why"]:
+                click.echo(f"    {claim['why']}")
+        click.echo(f"  wrote {results / name}/README.md, plot.png, result.json")
+    if failed:
+        raise InputError(f"not all experiments could be run: {', '.join(failed)}; the reasons are above.")
 
 
 def _say(message: Warning | str, *_: Any) -> None:

@@ -25,6 +25,10 @@ class MissingExtraError(ExciseError, ImportError):
     """A feature needs an optional package that is not installed."""
 
 
+class DataError(ExciseError, OSError):
+    """A data file is missing or damaged; the message names it, what was expected and where to get it."""
+
+
 class UndefinedWarning(RuntimeWarning):
     """A coefficient is not defined for this data (a constant y, for example) and is reported as NaN."""
 

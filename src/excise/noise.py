@@ -6,6 +6,7 @@ import copy
 import secrets
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +27,8 @@ class Noise:
     hessian_lipschitz: float | None
     seed: int | None
     """None for a fresh secret one: whoever knows the seed can subtract the noise again."""
+    samples: int | None = None
+    """Training samples that the paper's noise is computed for; None for those there are."""
 
     def sigma(
         self,
@@ -42,7 +45,7 @@ class Noise:
             raise InputError(f"epsilon and delta must be given together, not {epsilon!r} and {delta!r}.")
         samples, decay = len(task.train_set), task.weight_decay
         if self.as_in_the_paper:
-            return paper_sigma(samples=samples, weight_decay=decay, epsilon=epsilon, delta=delta)
+            return paper_sigma(samples=self.samples or samples, weight_decay=decay, epsilon=epsilon, delta=delta)
         if self.lipschitz is None or self.hessian_lipschitz is None:
             raise InputError(
                 "epsilon needs the constants that its guarantee rests on: pass lipschitz= (L) and hessian_lipschitz= "
@@ -63,15 +66,19 @@ class Noise:
         )
         return analytic_sigma(distance, epsilon, delta)
 
-    def add(self, model: nn.Module, block: Block, sigma: float) -> None:
-        """Blur the block's weights, in place."""
+    def add(self, model: nn.Module, block: Block, sigma: float, earlier: int) -> None:
+        """Blur the block's weights, in place; after other earlier removals a given seed draws other noise."""
         if sigma == 0:
             return
-        seed = secrets.randbits(63) if self.seed is None else self.seed
+        seed = secrets.randbits(63) if self.seed is None else _mixed(self.seed, earlier)
         generator = torch.Generator().manual_seed(seed)
         start = copy.deepcopy(trainable(model))
         noisy = add_noise(block.gather(start), sigma, generator)
         move(model, start, block.scatter(noisy - block.gather(start), start))
+
+
+def _mixed(seed: int, earlier: int) -> int:
+    return int(np.random.SeedSequence([seed, earlier]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def move(model: nn.Module, start: dict[str, Tensor], change: dict[str, Tensor]) -> None:

@@ -45,6 +45,16 @@ def slope(task: Task, model: nn.Module, ids: Positions) -> dict[str, Tensor]:
     return {name: data[name] / len(ids) + task.weight_decay * weight for name, weight in trainable(model).items()}
 
 
+def descent_without(task: Task, model: nn.Module, ids: Positions, left: int) -> dict[str, Tensor]:
+    """-∇F over the samples that are left when these are gone, for a model at the minimum of F over all of them.
+
+    There Σ ∇ℓ = -nλw over all n samples, so that what is left has the slope -Σ (∇ℓ + λw) / left, a sum over the samples
+    that go: each takes its share of the weight decay with it.
+    """
+    data, each = gradient(task, model, ids), len(ids) * task.weight_decay
+    return {name: (data[name] + each * weight) / left for name, weight in trainable(model).items()}
+
+
 def norm(tensors: Tensors) -> float:
     """Euclidean norm of all the tensors together."""
     return float(torch.cat([tensor.flatten() for tensor in tensors.values()]).norm())

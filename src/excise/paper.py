@@ -23,7 +23,7 @@ from excise.slices import Block, trainable
 from excise.task import Task, trained_parameters
 from excise.training import GradientTrace
 
-COPIES = 1000
+PAPER_COPIES = 1000
 LIPSCHITZ, HESSIAN_LIPSCHITZ = 1.0, 0.25  # L and M that the published code takes for cross-entropy
 SAMPLE_LR = 1e-3  # of the step that the sample's finite difference is taken over
 

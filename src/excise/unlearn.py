@@ -26,7 +26,7 @@ from excise.inputs import choice, require, whole
 from excise.linear import has_features
 from excise.newton import CURVATURES, MOST_FEATURES, Curvature, Newton, cached_newton, sampled_newton, where_it_fits
 from excise.noise import Noise, move
-from excise.paper import COPIES, paper_change
+from excise.paper import PAPER_COPIES, paper_change
 from excise.privacy import BudgetAccountant, Certificate, certify
 from excise.probe import Probe, draw_probe
 from excise.progress import Stages
@@ -35,6 +35,7 @@ from excise.task import Task, evaluating, positions, trained_parameters
 from excise.training import GradientTrace
 from excise.views import Lesson
 
+COPIES = 128
 CHECKED = 256  # samples that the model is checked on up front
 MOST_TRIES = 8  # of shorter and shorter steps
 Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
@@ -75,16 +76,18 @@ class Unlearner:
     Args:
         task: The model, its loss and its data.
         method: ``"excise"``, or ``"paper"`` for all choices as in the paper: joint L-FOCI over 1,000 copies, its
-            rank-one curvature (which needs ``trace``), its noise. It is there to be compared with; of the options
-            below it heeds ``perturbation``, ``seed``, ``noise_seed`` and ``n_jobs``.
+            rank-one curvature (which needs ``trace``), its noise, and later requests from the noisy weights. It is
+            there to be compared with; of the options below it heeds ``selection``, ``copies``, ``perturbation``,
+            ``seed``, ``noise_seed`` and ``n_jobs``.
         trace: The gradients of the last two epochs, from ``fit(..., recorder=True)`` or a ``GradientRecorder``.
         steps: How many block steps to take; more than one repeats on the objective without the samples, with the slices
             chosen anew and a line search.
         selection: How to choose the slices: ``"per-layer"`` (L-FOCI for each sample and layer, the most-voted share),
             ``"joint"`` (the paper's), ``"cheap"``, ``"one"``, ``"random"``, ``"largest-change"``, ``"all"``, or a
-            function of the observations and the slices that gives slice numbers.
+            function of the observations and the slices that gives slice numbers. None for ``"per-layer"``, and for
+            the paper's method ``"joint"``.
         share: The most slices of a layer to update, as a share.
-        copies: Perturbed copies of each sample.
+        copies: Perturbed copies of each sample; None for 128, and for the paper's method 1,000.
         watched: How many of the samples to perturb and watch, at the most.
         perturbation: How to perturb a sample; None for Gaussian noise on real-valued inputs.
         curvature: ``"cached"``, which ``prepare`` makes once for all requests (see ``kfac``; models with layers that
@@ -107,6 +110,8 @@ class Unlearner:
         budget: What all requests together may spend; one that does not fit raises ``RetrainRequired``.
         seed: For everything random but the noise.
         noise_seed: For the noise. None for a fresh secret one: whoever knows the seed can subtract the noise again.
+        noise_samples: For the paper's method: how many training samples to compute the noise for; None for those there
+            are. The noise falls with their square, so that a study on a part of a data set would drown in it.
         n_jobs: Threads of L-FOCI; None for all cores.
         progress: Whether to show a bar, where it takes more than a second.
     """
@@ -118,9 +123,9 @@ class Unlearner:
         method: Literal["excise", "paper"] = "excise",
         trace: GradientTrace | None = None,
         steps: int = 1,
-        selection: Way | Selector = "per-layer",
+        selection: Way | Selector | None = None,
         share: float = 0.3,
-        copies: int = 128,
+        copies: int | None = None,
         watched: int = 16,
         perturbation: Perturbation | None = None,
         curvature: Curvature = "cached",
@@ -138,25 +143,36 @@ class Unlearner:
         budget: BudgetAccountant | None = None,
         seed: int = 0,
         noise_seed: int | None = None,
+        noise_samples: int | None = None,
         n_jobs: int | None = None,
         progress: bool = False,
     ) -> None:
         if choice(method, ("excise", "paper"), "method") == "paper":
-            selection, copies, watched, guard, steps, refine = "joint", COPIES, 1, None, 1, None
+            watched, guard, steps, refine = 1, None, 1, None
             _require_trace(trace, task)
+        if selection is None:
+            selection = "joint" if method == "paper" else "per-layer"
+        if copies is None:
+            copies = PAPER_COPIES if method == "paper" else COPIES
         if not callable(selection):
             choice(selection, WAYS, "selection")
         choice(curvature, CURVATURES, "curvature")
         choice(batch_statistics, ("keep", "reestimate"), "batch_statistics")
         choice(solver, ("auto", "cg", "cholesky"), "solver")
         counts = {"steps": steps, "copies": copies, "watched": watched, "iterations": iterations}
-        optional = {"curvature_samples": curvature_samples, "guard_samples": guard_samples}
+        optional = {
+            "curvature_samples": curvature_samples,
+            "guard_samples": guard_samples,
+            "noise_samples": noise_samples,
+        }
         counts |= {name: count for name, count in optional.items() if count is not None}
         for name, count in counts.items():
             whole(count, name)
         if isinstance(refine, str):
             choice(refine, ("drift",), "refine")
             refine = Drift()
+        if noise_samples is not None and method != "paper":
+            raise InputError('noise_samples is for method="paper" only: a guarantee holds for the samples there are.')
         require(0 < share <= 1, "share", share, "above 0 and at most 1")
         require(guard is None or guard >= 1, "guard", guard, "a factor of 1 or more, or None")
         require(guard_rise >= 0, "guard_rise", guard_rise, "0 or more")
@@ -175,7 +191,7 @@ class Unlearner:
         self._kind, self._curvature_samples = curvature, curvature_samples
         self._solver, self._iterations = solver, iterations
         self._refine = refine
-        self._noise = Noise(method == "paper", lipschitz, hessian_lipschitz, noise_seed)
+        self._noise = Noise(method == "paper", lipschitz, hessian_lipschitz, noise_seed, noise_samples)
         self.budget = budget
         self._step_size, self._guard, self._seed, self._n_jobs = step_size, guard, seed, n_jobs
         self._check_model()
@@ -216,7 +232,8 @@ class Unlearner:
 
         With ``epsilon`` and ``delta`` noise is added to all weights, of the size that Sekhari et al.'s bound on a
         Newton step asks for. It guarantees what the certificate says, and no more. Later requests go on from the
-        weights before the noise, which are kept here: the unlearner is as secret as the training set.
+        weights before the noise, which are kept here: the unlearner is as secret as the training set. (The paper's
+        method goes on from the noisy ones.)
         """
         asked = self._checked(ids)
         removed = len(self._forgotten) + len(asked)
@@ -241,7 +258,7 @@ class Unlearner:
                 certificate = self._certificate(model, request.residual, sigma, delta)  # before the noise
                 published = copy.deepcopy(model)
                 blurred = self.slices.block(outcome.chosen) if self._method == "paper" else everything(published)
-                self._noise.add(published, blurred, sigma)
+                self._noise.add(published, blurred, sigma, len(self._forgotten))
                 shown = self._losses_of_probe(published)
             forget_after = self._forget_loss(published, asked)
         if self.budget is not None and epsilon is not None and delta is not None:
@@ -250,7 +267,8 @@ class Unlearner:
         start, end = trainable(self._model), trainable(model)
         changed = sum(int((start[name] != end[name]).sum()) for name in end)
         self._forgotten |= set(asked)
-        self._model, self._published, self._probe_losses = model, published, losses
+        self._published = published
+        self._model, self._probe_losses = (published, shown) if self._method == "paper" else (model, losses)
         return Forgotten(
             model=published,
             ids=tuple(asked),
@@ -305,7 +323,7 @@ class Unlearner:
         return self._by_step if self._steps == 1 else self._by_descent
 
     def _by_step(self, model: nn.Module, request: Request) -> Outcome:
-        """The influence step w_P += (C_P + λI)⁻¹ Σ ∇ℓ / n, without a pass over the retained samples."""
+        """The influence step w_P += (C_P + λI)⁻¹ Σ (∇ℓ + λw) / n, without a pass over the retained samples."""
         picked = self._choose(model, request)
         block = self._block(model, picked)
         request.stages.begin("taking the step")
@@ -397,7 +415,8 @@ class Unlearner:
         if self._selection == "all":
             return Choice(tuple(range(len(self.slices))))
         if self._selection == "one":
-            return Choice((int(np.random.default_rng(request.seed).integers(len(self.slices))),))
+            rng = np.random.default_rng(request.seed + len(self._forgotten))
+            return Choice((int(rng.integers(len(self.slices))),))
         if self._selection == "largest-change":
             return choose_largest(self._change_of_slices(model, request), share=self._share)
         observations = self._observe(model, request)
@@ -410,7 +429,9 @@ class Unlearner:
                 observations, self.slices, method="cheap" if self._selection == "cheap" else "full", **options
             )
         picked = choose_per_layer(observations, self.slices, share=self._share, **options)
-        return choose_at_random(picked, self.slices, seed=request.seed) if self._selection == "random" else picked
+        if self._selection == "random":  # others for every request
+            return choose_at_random(picked, self.slices, seed=request.seed + len(self._forgotten))
+        return picked
 
     def _choose_steepest(self, slopes: dict[str, Tensor], count: int) -> Choice:
         """The slices that the objective is steepest in: every slice's turn comes, so that steps converge."""
@@ -441,9 +462,9 @@ class Unlearner:
         return everything(model) if whole_model else self.slices.block(picked.numbers)
 
     def _influence(self, model: nn.Module, block: Block, request: Request) -> Tensor:
-        """The samples' Newton step (C_P + λI)⁻¹ Σ ∇ℓ / n."""
-        slope = block.gather(objective.gradient(self.task, model, request.ids)) / len(request.residual)
-        return self._direction(model, block, slope, request)
+        """The samples' Newton step (C_P + λI)⁻¹ Σ (∇ℓ + λw) / n."""
+        descent = objective.descent_without(self.task, model, request.ids, len(request.residual))
+        return self._direction(model, block, block.gather(descent), request)
 
     def _direction(self, model: nn.Module, block: Block, slope: Tensor, request: Request) -> Tensor:
         """(C + λI)⁻¹ slope on the block."""
@@ -485,7 +506,7 @@ class Unlearner:
     def _change_of_slices(self, model: nn.Module, request: Request) -> Any:
         """Size of each slice's part of the full update."""
         block = self.slices.block(range(len(self.slices)))
-        slope = block.gather(objective.gradient(self.task, model, request.ids))
+        slope = block.gather(objective.descent_without(self.task, model, request.ids, len(request.residual)))
         return self._slice_norms(block.scatter(self._direction(model, block, slope, request), trainable(model)))
 
     def _slice_norms(self, tensors: dict[str, Tensor]) -> Any:

@@ -25,7 +25,7 @@ def full_newton(
     samples: int | None = None,
     solver: Solver = "auto",
 ) -> nn.Module:
-    """One step w + (H + λI)⁻¹ Σ ∇ℓ / n of all weights, with n and H of the retained samples and no guard.
+    """One step w + (H + λI)⁻¹ Σ (∇ℓ + λw) / n of all weights, with n and H of the retained samples and no guard.
 
     After Koh and Liang (2017), "Understanding Black-box Predictions via Influence Functions", and as an update of the
     model Guo, Goldstein, Hannun and van der Maaten (2020), "Certified Data Removal from Machine Learning Models",

@@ -15,7 +15,7 @@ from excise.curvature import Outputs
 from excise.errors import InputError, MissingExtraError, NotYetSupportedError
 from excise.inputs import choice, positive, whole
 from excise.newton import LEAST_DAMPING
-from excise.objective import gradient
+from excise.objective import descent_without
 from excise.slices import find_slices, trainable
 from excise.task import Batch, Ids, Task, trained_parameters
 
@@ -37,7 +37,7 @@ def kfac_newton(
     rank: int = 1024,
     backend: Literal["excise", "curvlinops"] = "excise",
 ) -> nn.Module:
-    """One step w + (K + damping I)⁻¹ Σ ∇ℓ / n of all weights, with K the K-FAC of the n retained samples.
+    """One step w + (K + damping I)⁻¹ Σ (∇ℓ + λw) / n of all weights, with K the K-FAC of the n retained samples.
 
     The comparison in appendix D of Mehta, Pal, Singh and Ravi (2022), "Deep Unlearning via Randomized Conditionally
     Independent Hessians", with the curvature of Martens and Grosse (2015), "Optimizing Neural Networks with
@@ -59,7 +59,7 @@ def kfac_newton(
             installed, knows linear layers and 2-d convolutions, and takes all classes of all samples.
 
     >>> data = torch.utils.data.TensorDataset(torch.ones(3, 1), torch.tensor([1.0, 2.0, 3.0]))
-    >>> task = Task(nn.Linear(1, 1, bias=False), lambda a, b: (a[:, 0] - b) ** 2 / 2, data)
+    >>> task = Task(nn.Linear(1, 1, bias=False), lambda a, b: (a[:, 0] - b) ** 2 / 2, data, weight_decay=0.0)
     >>> _ = nn.init.constant_(task.model.weight, 2.0)
     >>> round(kfac_newton(task, task.model, [2], seed=0, damping=1.0).weight.item(), 4)  # 2 + (1 + 1)⁻¹ (2 - 3) / 2
     1.75
@@ -70,7 +70,7 @@ def kfac_newton(
         positive(value, name)
     start = begin(task, model, forget, seed)
     ids = start.some_of(start.retain, samples, "samples")
-    slope = {name: sum_ / len(start.retain) for name, sum_ in gradient(start.task, start.model, start.forget).items()}
+    slope = descent_without(start.task, start.model, start.forget, len(start.retain))
     if own:
         step = _by_excise(start, ids, slope, damping, whole(rows, "rows"), whole(rank, "rank"))
     else:
