@@ -233,7 +233,7 @@ def _textbook_claim(measured: Measured, ratios: Floats) -> Claim:
         f"attributes (counts as confirmed from 90 %), by a median of {np.median(ratios):.1f} times; one coefficient "
         f"by {np.median(per_one):.1f} times",
         "confirmed" if quicker >= 0.9 else "not confirmed",
-        f"The gap grows with the rows, as listing ties must: one coefficient in four attributes takes {first:.1f} "
+        f"Listing ties takes time with the rows squared; one coefficient in four attributes takes {first:.1f} "
         f"times as long at {growth['rows'][0]:,} rows and {last:.1f} times at {growth['rows'][-1]:,}.",
     )
 

@@ -192,7 +192,7 @@ def _one_person(run: Run[Settings], faces: Faces, number: int) -> dict[str, Any]
         bears = supported_removals(curve["removed"], curve["others"], drop=settings.drop)
         outcome["supported"][way] = bears.label
     outcome["ends"][AT_ONCE] = run.step(
-        f"person {number}, {AT_ONCE}", partial(_at_once, _as_trained(task, settings), ids, scores, seed)
+        f"person {number}, {AT_ONCE}", partial(_at_once, _as_trained(task, settings), settings, ids, scores, seed)
     )
     for part, gone in (("half", ids[: len(ids) // 2]), ("ends", ids)):
         again = _recogniser(run, faces, f"person {number}, retrained without {len(gone)}", gone, seed + 500)
@@ -274,10 +274,19 @@ def _as_trained(task: Task, settings: Settings) -> Task:
 
 
 def _at_once(
-    task: Task, ids: Sequence[int], scores: Callable[[nn.Module, Sequence[int]], dict[str, float]], seed: int
+    task: Task,
+    settings: Settings,
+    ids: Sequence[int],
+    scores: Callable[[nn.Module, Sequence[int]], dict[str, float]],
+    seed: int,
 ) -> dict[str, float]:
-    """Our rule for a whole class or person: all images in one request, with a pass over the others."""
-    model = Unlearner(task, refine=Drift.of_class(), guard=None, seed=seed).forget(ids).model
+    """Our rule for a whole class or person: all images in one request, with passes over the others.
+
+    Its learning rate and batches are those of the training: with its own there are only five batches a pass here.
+    """
+    rate = settings.pretraining_rate if settings.pretraining_epochs else settings.learning_rate
+    how = replace(Drift.of_class(), lr=rate, batch_size=settings.batch_size)
+    model = Unlearner(task, refine=how, guard=None, seed=seed).forget(ids).model
     return scores(model, ids)
 
 
@@ -373,7 +382,7 @@ def judge(measured: Measured) -> list[Claim]:
             f"The noise has σ = {measured['sigma']:.2g} on every weight of the slice, as for 262,200 images.",
         ),
         Claim(
-            "... exactly as desired",
+            'which is "exactly as desired"',
             f"after half of the images a retrained model still knows {100 * half:.0f} % of the person's images "
             f"(published method {100 * middle[PAPER]:.0f} %), after all of them "
             f"{100 * ends[RETRAINED]['person']:.0f} % ({100 * last[PAPER]['person']:.0f} %; ours one by one "
@@ -412,7 +421,7 @@ HERE = replace(
     dataset="orl",
     people=40,
     images=8,
-    removed_people=5,
+    removed_people=3,
     side=64,
     width=16,
     pretraining_epochs=25,
@@ -445,7 +454,9 @@ of each of the 40 people of ORL, and fine-tuned as in the paper to record the gr
 images of each person are for testing. With the images in `vgg_face_dataset/` and `vgg_face.mat` (or its conversion
 to PyTorch) in `weights/` of the data folder, `--paper-scale` runs the paper's own experiment. The published method is
 `method="paper"` with the cheap selection, one slice per removal. *Ours* is the default step for every single image;
-*ours, at once* is one request for all images of the person with `Drift.of_class()`, the rule for a whole person.
+*ours, at once* is one request for all images of the person with `Drift.of_class()`, the rule for a whole person, at the
+learning rate and batch size of the training. (With its own, 0.05 and 64, there are five large batches a pass here: a
+first run of this experiment lost up to 67 points on the others.)
 """,
     size=(11.0, 3.8),
 )

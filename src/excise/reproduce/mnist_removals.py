@@ -412,7 +412,7 @@ def _bars(axes: Any, series: Any) -> None:
     left = [np.mean(series[name]["left"]) for name in names]
     axes.bar(names, left, color=[colour(name) for name in names], width=0.6)
     for place, value in enumerate(left):
-        axes.text(place, value, f"{value:.2g}", ha="center", va="bottom", fontsize=8)
+        axes.text(place, value, f"{value:.3g}", ha="center", va="bottom", fontsize=8)
     axes.axhline(1, color="0.6", linestyle=":", linewidth=1.2)
     tidy(axes, x="", y="distance left")
 
@@ -499,7 +499,7 @@ def _noise(measured: Measured) -> Claim:
 def _as_retrained(measured: Measured) -> Claim:
     def trio(steps: str) -> str:
         series = measured["series"][steps]
-        return " / ".join(f"{np.mean(series[selection]['left']):.2g}" for selection in (FULL, LFOCI, RANDOM))
+        return " / ".join(f"{np.mean(series[selection]['left']):.3g}" for selection in (FULL, LFOCI, RANDOM))
 
     found = "; ".join(f"{steps} {trio(steps)}" for steps in STEPS)
     nearer = max(measured["series"][QUIET][LFOCI]["left"]) < 1

@@ -20,7 +20,7 @@ def page(result: Result, *, plot: str = "plot.png", level: int = 1) -> str:
         "",
         f"In the paper: {result['where']}. Here on {result['data']}.",
         "",
-        *claims_table([result], linked=False),
+        *claims_table(result),
         "",
         f"![{result['title']}]({plot})",
         "",
@@ -42,17 +42,25 @@ def page(result: Result, *, plot: str = "plot.png", level: int = 1) -> str:
     return "\n".join(lines) + "\n"
 
 
-def claims_table(results: Sequence[Result], *, linked: bool = True) -> list[str]:
-    """One row per claim."""
+def claims_table(result: Result) -> list[str]:
+    """One row per claim of an experiment."""
     head = ["the paper says", "measured here", "verdict", "why"]
-    rows = []
+    cells = [[claim["paper"], claim["measured"], _bold(claim["verdict"]), claim["why"]] for claim in result["claims"]]
+    return [_row(head), _row(["---"] * len(head)), *map(_row, cells)]
+
+
+def overview(results: Sequence[Result]) -> list[str]:
+    """One row per claim of all experiments, in brief; why something is out of reach stands here too."""
+    head = ["experiment", "the paper says", "verdict", "measured here"]
+    lines = [_row(head), _row(["---"] * len(head))]
     for result in results:
+        name = result["experiment"]
         for claim in result["claims"]:
-            cells = [claim["paper"], claim["measured"], f"**{claim['verdict']}**", claim["why"]]
-            name = result["experiment"]
-            rows.append([f"[{name}](#{name})", result["where"], *cells] if linked else cells)
-    head = ["experiment", "where", *head] if linked else head
-    return [_row(head), _row(["---"] * len(head)), *map(_row, rows)]
+            beyond = f" {claim['why']}" if claim["verdict"] == "out of reach" else ""
+            lines.append(
+                _row([f"[{name}](#{name})", claim["paper"], _bold(claim["verdict"]), claim["measured"] + beyond])
+            )
+    return lines
 
 
 def gather(folder: Path, names: Sequence[str], pictures: str) -> str:
@@ -70,7 +78,7 @@ def gather(folder: Path, names: Sequence[str], pictures: str) -> str:
         "`excise reproduce --page docs/results.md` from what those commands left in `results/`; verdicts are computed "
         f"from the figures. Of {len(verdicts)} claims: {counts}.",
         "",
-        *claims_table(results),
+        *overview(results),
         "",
     ]
     for result in results:
@@ -108,6 +116,10 @@ def _value(value: Any) -> str:
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
+def _bold(text: str) -> str:
+    return f"**{text}**"
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -333,7 +333,7 @@ def _for_retraining(measured: Measured) -> Claim:
 
     found = "; ".join(
         f"weight decay {decay}: "
-        + ", ".join(f"{kind} {np.mean(left(decay, kind)):.2g}" for kind in (PAPER, SCRIPT, OURS))
+        + ", ".join(f"{kind} {np.mean(left(decay, kind)):.3g}" for kind in (PAPER, SCRIPT, OURS))
         for decay in measured["series"]
     )
     near = all(value < 1 for decay in measured["series"] for value in left(decay, PAPER))
