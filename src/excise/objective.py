@@ -49,8 +49,8 @@ def descent_without(task: Task, model: nn.Module, ids: Positions, left: int) -> 
     """-∇F over the samples that are left when these are gone, for a model at the minimum of F over all of them.
 
     There Σ ∇ℓ = -nλw over all n samples, so that what is left has the slope -Σ (∇ℓ + λw) / left, a sum over the samples
-    that go: each takes its share of the weight decay with it. Parameters that the samples' losses don't depend on at all,
-    such as a pooler that is not used, are not at a minimum and stay as they are.
+    that go: each takes its share of the weight decay with it. Parameters that these samples' losses don't depend on at
+    all, such as a pooler that is not used, are not at a minimum and stay as they are.
     """
     data, each = gradient(task, model, ids), len(ids) * task.weight_decay
     held_up = {name: data[name] + each * weight for name, weight in trainable(model).items() if data[name].any()}
