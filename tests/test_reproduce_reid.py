@@ -358,6 +358,6 @@ def test_the_plot_has_every_way_and_the_maps():
     figure = new_figure((14, 6))
     reid.draw(figures(), figure)
     left, right = figure.subfigs
-    assert len(left.axes) == 2
+    assert len(left.axes) == 3
     assert len(right.axes) == 3 * 6
     assert {text.get_text() for text in left.legends[0].get_texts()} >= {literal(0.1), OURS, AT_ONCE, RETRAINED}

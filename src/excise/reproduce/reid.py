@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -35,6 +36,7 @@ from excise.weights import portable_state
 LOSS = nn.CrossEntropyLoss(reduction="none")
 LOOKS = {OURS: "#0b6e4f", AT_ONCE: "#1f77b4", RETRAINED: "#7b4fa3"}
 DRIFT_RATE = 0.005  # drift's own, ten times as large, is for networks that SGD has trained: here it diverges
+KINDS = {"mAP": "mAP", "rank-1": "rank-1", "confidence": "confidence of the head"}
 REDS = ("#d1495b", "#e07a1f", "#8c1c2c")
 
 
@@ -370,51 +372,56 @@ def time_of_removal(settings: Settings) -> dict[str, float]:
 
 
 def draw(measured: Measured, figure: Any) -> None:
-    """Retrieval over the removals on the left, the paper's activation maps on the right."""
-    left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
+    """Retrieval and confidence over the removals on the left, the paper's activation maps on the right."""
+    left, right = figure.subfigures(1, 2, width_ratios=(1.35, 1))
     _draw_curves(measured, left)
     _draw_maps(measured["pictures"], right)
 
 
 def _draw_curves(measured: Measured, figure: Any) -> None:
     names = list(measured["networks"])
-    grid = figure.subplots(len(names), 2, squeeze=False, sharex=True, sharey=True)
+    grid = figure.subplots(len(names), len(KINDS), squeeze=False, sharex=True, sharey=True)
     for row, name in zip(grid, names, strict=True):
-        for axes, kind in zip(row, ("mAP", "rank-1"), strict=True):
+        for axes, kind in zip(row, KINDS, strict=True):
             for position, (way, runs) in enumerate(measured["networks"][name]["ways"].items()):
                 _draw_way(axes, way, runs, kind, position)
-            tidy(axes, x="images removed", y=kind, title=f"{name}: {kind}")
+            tidy(axes, x="images removed", y=KINDS[kind], title=name)
             axes.set_ylim(-0.03, 1.03)
-    grid[0, 0].plot([], [], color="0.4", label="everyone else")
-    grid[0, 0].plot([], [], color="0.4", linestyle=":", label="the removed person")
+    grid[0, 0].plot([], [], color="0.4", label="everyone else (filled)")
+    grid[0, 0].plot([], [], color="0.4", linestyle=":", label="the removed person (hollow)")
     legend_below(figure, grid[0, 0], 3)
 
 
 def _draw_way(axes: Any, way: str, runs: Sequence[Measured], kind: str, position: int) -> None:
-    """Everyone else as a line, the person dotted; what is done at once as marks at the end."""
+    """Everyone else as a line with a band from the least to the largest, the person dotted; marks for one request."""
     shade = LOOKS.get(way) or REDS[position % len(REDS)]
     for who, line in (("rest", "-"), ("person", ":")):
-        steps, values = mean_curve([(one["removed"], one[f"{who} {kind}"]) for one in runs])
+        steps, curves = together([(one["removed"], one[f"{who} {kind}"]) for one in runs])
+        label = way if who == "rest" else None
         if way in (AT_ONCE, RETRAINED):
-            mark = {AT_ONCE: "D", RETRAINED: "*"}[way]
-            face = shade if who == "rest" else "none"
-            label = way if who == "rest" else None
-            axes.plot(steps[-1:], values[-1:], mark, color=shade, markerfacecolor=face, markersize=8, label=label)
+            mark, face = {AT_ONCE: "D", RETRAINED: "*"}[way], shade if who == "rest" else "none"
+            ends = curves[:, -1]
+            axes.plot(steps[-1:], [ends.mean()], mark, color=shade, markerfacecolor=face, markersize=8, label=label)
         else:
-            axes.plot(steps, values, line, color=shade, linewidth=1.6, label=way if who == "rest" else None)
+            width = 1.5 if way == OURS else 2.8  # lines that lie upon each other are both seen
+            axes.plot(steps, curves.mean(0), line, color=shade, linewidth=width, label=label)
+            if who == "rest":  # a person has few queries: bands of theirs would cover everything
+                axes.fill_between(steps, curves.min(0), curves.max(0), color=shade, alpha=0.12, linewidth=0)
 
 
-def mean_curve(curves: Sequence[tuple[Sequence[int], Sequence[float]]]) -> tuple[list[int], list[float]]:
-    """The mean over people for as many removals as all of them have.
+def together(curves: Sequence[tuple[Sequence[int], Sequence[float]]]) -> tuple[list[int], NDArray[np.float64]]:
+    """Curves of several people, a row for each, for as many removals as all of them have.
 
-    >>> mean_curve([([0, 1, 2], [1.0, 0.8, 0.6]), ([0, 1], [0.8, 0.6])])
-    ([0, 1], [0.9, 0.7])
+    >>> steps, rows = together([([0, 1, 2], [1.0, 0.8, 0.6]), ([0, 1], [0.9, 0.7])])
+    >>> steps, rows.tolist()
+    ([0, 1], [[1.0, 0.8], [0.9, 0.7]])
     """
-    shared = sorted(set.intersection(*(set(steps) for steps, _ in curves))) if curves else []
-    if len(shared) < 2:  # at once, from people with unequal numbers of images
-        shared, curves = [0, 1], [([0, 1], [values[0], values[-1]]) for _, values in curves]
+    shared = sorted(set.intersection(*(set(steps) for steps, _ in curves)))
+    if len(shared) < 2:  # done at once, for people with unequal numbers of images: drawn at the least of these
+        least = min(steps[-1] for steps, _ in curves)
+        shared, curves = [0, least], [([0, least], [values[0], values[-1]]) for _, values in curves]
     tables = [dict(zip(steps, values, strict=True)) for steps, values in curves]
-    return shared, [round(float(np.mean([table[step] for table in tables])), 6) for step in shared]
+    return shared, np.array([[table[step] for step in shared] for table in tables])
 
 
 def _draw_maps(pictured: Measured, figure: Any) -> None:
@@ -482,5 +489,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     judge=judge,
     notes=NOTES,
-    size=(14.0, 6.4),
+    size=(16.0, 6.4),
 )

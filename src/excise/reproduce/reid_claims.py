@@ -280,7 +280,7 @@ Market-1501's 12,936, and the table says what it would be for the images there a
 turn, *ours, at once* one request for all of the person's images by `Drift.of_class()`, and *retrained* is trained
 without the person from the same beginning. Drift's usual learning rate, 0.05, is made for networks that SGD has
 trained; on these, which Adam has trained by small steps, it diverges, so that it is 0.005 (chosen at seed 1). Lines are
-means over the people removed, each from the model of all.
+means over the people removed, each from the model of all; bands, of everyone else, go from the least to the largest.
 
 **Rules.** Supported removals end when the mAP of everyone else has fallen by more than `drop` below that of the model
 before; at the larger ε all of them must be supported for every network and person, at the smaller one none may support
