@@ -30,7 +30,7 @@ def draw(measured: Measured, figure: Any) -> None:
 
 def _draw_series(axes: Any, measured: Measured, name: str, score: str) -> None:
     found = measured["classes"][name]
-    shades = np.linspace(0.35, 1.0, len(measured["epsilons"]))
+    shades = np.linspace(0.45, 1.0, len(measured["epsilons"]))
     for epsilon, strength in zip(measured["epsilons"], shades, strict=True):
         series = found["paper"][f"{epsilon:g}"]
         axes.plot(
@@ -125,8 +125,8 @@ def _judge_trend(measured: Measured) -> Claim:
         "with increasing ε, i.e. lower privacy guarantees, more removals are supported",
         ends,
         "confirmed" if rises else "not confirmed",
-        "Confirmed if the count never falls as ε rises, and is larger at the largest than at the smallest. It is the "
-        "noise, σ ∝ 1 / ε, that accumulates over the removals.",
+        "Confirmed if the count never falls as ε rises, and is larger at the largest than at the smallest. Where ε "
+        "is small, the noise (σ ∝ 1 / ε) does the damage; where it is large, what is left is that of the step itself.",
     )
 
 
