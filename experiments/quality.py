@@ -143,7 +143,7 @@ def _case(name: str, request: str, seed: int, options: Options) -> Case:
 
 def whole_class(options: Options) -> None:
     """All samples of a class; the probe tells hiding from forgetting."""
-    methods = METHODS | {"drift, of a class": {"refine": Drift.of_class(), "guard": None}}
+    methods = METHODS | {"drift, of a class": {"refine": Drift.of_class()}}
     for name in ("mlp", "cnn"):
         runs = []
         for seed in options.seeds:

@@ -57,7 +57,7 @@ QUICK = {
     "excise-step": {"n_jobs": 1, "copies": 16, "selection": "random"},
 }  # options with which all of them are quick and random
 
-pytestmark = pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 
 
 def network(seed=0):

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from sklearn.datasets import load_digits
 
 from excise import cli, demo
-from excise.unlearn import NotConvergedWarning
+from excise.convergence import NotConvergedWarning
 
 
 @pytest.fixture(scope="module")

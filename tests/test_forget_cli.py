@@ -57,7 +57,7 @@ def weights(tmp_path):
     return model.state_dict()
 
 
-@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 @pytest.mark.parametrize("name", ["in.safetensors", "in.pt"])
 @pytest.mark.parametrize("out", ["out.safetensors", "out.pt"])
 def test_from_file_to_file(run, weights, tmp_path, name, out):
@@ -72,7 +72,7 @@ def test_from_file_to_file(run, weights, tmp_path, name, out):
     assert torch.equal(new["2.weight"], weights["2.weight"])
 
 
-@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 def test_ids_from_a_file_and_drift(run, tmp_path):
     (tmp_path / "ids.txt").write_text("3\n5\n")
     done = run("forget", "--task", "forget_factory:task", "--ids-file", "ids.txt", "--out", "o.pt", "--drift")
@@ -107,7 +107,7 @@ def test_slices_are_listed(run):
         ({"--out": "nowhere/out.pt"}, "there is no folder nowhere"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 def test_what_goes_wrong_is_said(run, tmp_path, changes, message):
     (tmp_path / "broken.safetensors").write_text("no")
     (tmp_path / "unsafe.pt").write_bytes(pickle.dumps({"a": print}))
@@ -118,7 +118,7 @@ def test_what_goes_wrong_is_said(run, tmp_path, changes, message):
     assert message in str(done.exception)
 
 
-@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 def test_the_record_is_written(run, weights, tmp_path):  # noqa: ARG001
     done = run(
         *("forget", "--task", "forget_factory:task", "--ids", "3", "--model", "in.pt"),
@@ -136,7 +136,7 @@ def test_the_record_is_written(run, weights, tmp_path):  # noqa: ARG001
 FORGET = ("forget", "--task", "forget_factory:tested", "--ids", "3,5", "--out", "out.pt")
 
 
-@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_page_as_report(run, tmp_path, shown):
     done = run(*FORGET, "--report", "proof.html", *["--show-samples"] * shown)
@@ -148,7 +148,7 @@ def test_a_page_as_report(run, tmp_path, shown):
 
 
 @pytest.mark.usefixtures("weights")
-@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 def test_an_audit_of_two_files(run, tmp_path):
     assert run(*FORGET, "--model", "in.pt").exit_code == 0
     words = ["audit", "--task", "forget_factory:tested", "--forget", "ids:3,5", "--original", "in.pt"]
@@ -171,7 +171,7 @@ def test_a_report_of_another_kind_is_refused_before_any_work(run, tmp_path):
     assert not (tmp_path / "out.pt").exists()
 
 
-@pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 @pytest.mark.parametrize("refine", ["drift", "thorough", "class"])
 def test_a_rule_instead_of_ids_and_a_pass(run, refine):
     words = ["forget", "--task", "forget_factory:tested", "--forget", "random:3", "--out", "out.pt", "--refine", refine]

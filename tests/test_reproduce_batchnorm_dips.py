@@ -8,8 +8,10 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from excise.reproduce import batchnorm_claims as claims
 from excise.reproduce import batchnorm_dips as dips
-from excise.reproduce.batchnorm_dips import ACCURACY, EVEN, JOINED, KEPT, LITERAL, NORM, OURS, QUIET, Settings
+from excise.reproduce.batchnorm_claims import ACCURACY, EVEN, JOINED, KEPT, LITERAL, NORM, OURS, QUIET
+from excise.reproduce.batchnorm_dips import Settings
 from excise.reproduce.plots import new_figure
 from excise.task import Task
 
@@ -153,7 +155,7 @@ def figures(*, one=0.03, two=0.0, even=0.0, spike=1.0, skipped=0.0, anew=0.03, n
 
 
 def test_depth_by_hand():
-    found = dips.depth([[0.01, 0.03], [0.02, None]])
+    found = claims.depth([[0.01, 0.03], [0.02, None]])
     assert found.mean == pytest.approx(0.02)
     assert found.error == pytest.approx(0.01 / 3**0.5)
     assert found.is_dip
@@ -162,13 +164,13 @@ def test_depth_by_hand():
 @pytest.mark.parametrize("values", [[0.1], [-0.01, -0.011], [0.004, 0.0041], [0.08, -0.04, 0.02], [None, None]])
 def test_what_is_no_dip(values):
     """One value alone, a rise, less than half a point, chance, and nothing at all."""
-    assert not dips.depth(values).is_dip
+    assert not claims.depth(values).is_dip
 
 
 def test_differences_are_from_the_counts_after_the_dip():
-    found = dips.differences(figures(one=0.03), ACCURACY, KEPT)
+    found = claims.differences(figures(one=0.03), ACCURACY, KEPT)
     assert found == pytest.approx(np.array([[0.027], [0.033]]))
-    spikes = dips.differences(figures(spike=1.5), NORM, KEPT, relative=True)
+    spikes = claims.differences(figures(spike=1.5), NORM, KEPT, relative=True)
     assert spikes == pytest.approx(np.array([[-0.5], [-0.5]]))
 
 
@@ -185,7 +187,7 @@ YES, NO = "confirmed", "not confirmed"
     ],
 )
 def test_verdicts(given, verdicts):
-    assert [claim.verdict for claim in dips.judge(figures(**given))] == verdicts
+    assert [claim.verdict for claim in claims.judge(figures(**given))] == verdicts
 
 
 @pytest.mark.parametrize(
@@ -198,14 +200,14 @@ def test_verdicts(given, verdicts):
     ],
 )
 def test_the_cause_is_named_by_what_takes_the_dip_away(given, words):
-    assert words in dips.judge(figures(**given))[0].why
+    assert words in claims.judge(figures(**given))[0].why
 
 
 def test_a_network_that_refuses_leaves_gaps_that_can_be_drawn():
     measured = figures()
     for run in measured[ACCURACY][KEPT]:
         run[4] = None
-    assert dips.judge(measured)[0].verdict == NO
+    assert claims.judge(measured)[0].verdict == NO
     figure = new_figure((12, 4))
-    dips.draw(measured, figure)
+    claims.draw(measured, figure)
     assert len(figure.axes) == 3

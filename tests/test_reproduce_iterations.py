@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from excise.reproduce.iterations import AGAIN, LITERAL, RESIDUAL, factor, judge
+from excise.reproduce.iterations import AGAIN, LITERAL, RESIDUAL, WHOLE, factor, judge
 
 
 def figures(*, ours, again, paper, bound=2.0):
     steps = list(range(9))
-    left = {RESIDUAL: ours, AGAIN: again, LITERAL: paper}
+    left = {RESIDUAL: ours, WHOLE: ours, AGAIN: again, LITERAL: paper}
     rows = {name: [[one**k for k in steps]] for name, one in left.items()}
     return {
         "iterations": steps,

@@ -3,7 +3,6 @@
 import copy
 import json
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 from sklearn.metrics import f1_score
 from torch import nn
 
-from excise import MissingExtraError, Task, Unlearner
+from excise import MissingExtraError, Task
 from excise.datasets.ledgar import OFFICIAL_FILE, PROTOTYPES, Provision
 from excise.progress import Bar
 from excise.reproduce import fine_tuning, ledgar
@@ -20,7 +19,7 @@ from excise.reproduce.run import Run
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'excise[all]'")
 
-pytestmark = pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 
 SMALL = ledgar.Settings(
     samples=40,
@@ -174,37 +173,26 @@ def test_the_tokenizer_of_the_tiny_model_marks_and_pads():
     assert sample["attention_mask"].tolist() == [1] * 7 + [0]
 
 
-def test_without_noise_removals_are_those_of_the_paper(trained):
-    literal = ledgar.Literal(replace(trained, settings=replace(SMALL, copies=1000)), 0.0)
-    unlearner = Unlearner(
-        trained.task, method="paper", trace=trained.trace, perturbation=trained.replace_tokens, seed=trained.seed
-    )
-    for sample in trained.corpus.removed["governing laws"][:2]:
-        literal.remove(sample)
-        unlearner.forget([sample])
-    for (name, ours), theirs in zip(literal.model.named_parameters(), unlearner.model.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, msg=name)
-
-
 def flat(model):
     return torch.cat([weight.detach().flatten() for weight in model.parameters()])
 
 
 def test_noise_is_on_the_chosen_slices_and_stays(trained):
     first, second = trained.corpus.removed["terminations"][:2]
-    silent, noisy = ledgar.Literal(trained, 0.0), ledgar.Literal(trained, 0.5)
-    silent.remove(first)
-    noisy.remove(first)
+    silent, noisy = (ledgar._published(trained, noise_samples=5_000) for _ in range(2))
+    sigma = ledgar._sigma(SMALL, 0.1, 5_000)
+    silent.forget([first])
+    noisy.forget([first], epsilon=0.1, delta=SMALL.delta)
     added = flat(noisy.model) - flat(silent.model)
     blurred = added != 0
     assert 0 < blurred.sum() < 0.5 * len(blurred)
     assert not (flat(silent.model) != flat(trained.task.model))[~blurred].any()
-    assert 0.35 < float(added[blurred].std()) < 0.65
+    assert float(added[blurred].std()) == pytest.approx(sigma, rel=0.3)
     for one, other in zip(noisy.model.parameters(), silent.model.parameters(), strict=True):
         rows = (one != other).flatten(1) if one.ndim > 1 else (one != other)[:, None]
         assert torch.equal(rows.any(1), rows.all(1))  # a slice is a row
     once = flat(copy.deepcopy(noisy.model))
-    noisy.remove(second)
+    noisy.forget([second], epsilon=0.1, delta=SMALL.delta)
     untouched = flat(noisy.model) == once
     assert (added[untouched] != 0).any()  # what the first removal added is where the second goes on from
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Task, Unlearner, fit
-from excise.reproduce.mnist_removals import (
+from excise.reproduce.mnist_claims import (
     FULL,
     LFOCI,
     NOISY,
@@ -21,18 +21,19 @@ from excise.reproduce.mnist_removals import (
     SELECTIONS,
     STEPS,
     VALIDATION,
+    draw,
+    judge,
+)
+from excise.reproduce.mnist_removals import (
     OurRemovals,
-    PublishedRemovals,
     Settings,
     accuracies,
-    choose_by_lfoci,
     distance_left,
-    draw,
     gradient_norm,
-    judge,
     random_sets,
 )
 from excise.reproduce.plots import new_figure
+from excise.reproduce.published_removals import PublishedRemovals, choose_by_lfoci
 from excise.slices import find_slices, trainable
 
 N = 60

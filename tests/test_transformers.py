@@ -16,7 +16,7 @@ from excise.slices import find_slices
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'excise[all]'")
 
 # so small and so briefly trained, none of the models is at a minimum
-pytestmark = pytest.mark.filterwarnings("ignore::excise.unlearn.NotConvergedWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
 
 PAD, BEGIN, END = 0, 1, 2
 SPECIAL = (PAD, BEGIN, END, 3, 4)

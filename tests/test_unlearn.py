@@ -12,10 +12,11 @@ from torch.utils.data import TensorDataset
 from excise import BudgetAccountant, Drift, InputError, RetrainRequired, Task, Unlearner, exact_fit, fit, objective
 from excise.activations import GaussianNoise, ScaledNoise, TokenReplacement, observe
 from excise.choosing import _before_rounding
+from excise.convergence import NotConvergedWarning
 from excise.newton import MovedToCPUWarning, where_it_fits
 from excise.privacy import analytic_sigma
 from excise.slices import find_slices
-from excise.unlearn import NotConvergedWarning, NothingForgottenWarning
+from excise.unlearn import NothingForgottenWarning
 
 DECAY = 0.01
 
@@ -505,7 +506,7 @@ def test_several_requests_come_near_to_one_retraining(logistic, retrained):
 def test_the_drift_of_a_class_forgets_nearly_all_of_it_in_a_few_batches(trained_cnn):
     labels = trained_cnn.train_set.tensors[1]
     ids = (labels == labels[0]).nonzero().flatten().tolist()
-    done = Unlearner(trained_cnn, refine=Drift.of_class(), guard=None).forget(ids)
+    done = Unlearner(trained_cnn, refine=Drift.of_class()).forget(ids)
     said = done.model(trained_cnn.batch(ids)[0]).argmax(1)
     kept = done.model(trained_cnn.batch(range(len(labels)))[0]).argmax(1) == labels
     assert (said == labels[0]).float().mean() < 0.25  # it was 1; a pass has 8 batches here

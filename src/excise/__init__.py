@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from excise.auditing import Audit, audit
     from excise.comparing import Comparison, compare
+    from excise.convergence import NotConvergedWarning
     from excise.dependence import CodecTest, codec, codec_test, lcodec, xi
     from excise.drift import Drift
     from excise.errors import (
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from excise.selector import FOCISelector
     from excise.task import Task
     from excise.training import GradientRecorder, GradientTrace, fit
-    from excise.unlearn import NotConvergedWarning, NothingForgottenWarning, Unlearner
+    from excise.unlearn import NothingForgottenWarning, Unlearner
     from excise.views import Views
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
-    "NotConvergedWarning": "unlearn",
+    "NotConvergedWarning": "convergence",
     "NothingForgottenWarning": "unlearn",
     "Audit": "auditing",
     "Comparison": "comparing",

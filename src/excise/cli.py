@@ -172,7 +172,6 @@ def forget(
         task,
         steps=steps,
         refine=passes[refine] if refine else Drift() if drift else None,
-        guard=None if refine == "class" else 1.5,  # the loss of retained samples rises for a while
         seed=seed,
         progress=sys.stderr.isatty() and not as_json,
     ).forget(chosen)

@@ -3,7 +3,8 @@
 It is plain training on the retained samples, except that at first weight decay is stronger and a constant push along
 the Newton step of the forgotten samples is added. What only those samples held in place decays or is pushed away; what
 others need is learned back in the rest of the pass. Where a pass is affordable, it forgets better than a step alone.
-Networks that know images by heart are better taught what they say about views of them instead (see ``views``).
+Networks that know images by heart are better taught what they say about views of them instead (see ``views``), and a
+class or a person is better denied (see ``denial``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from excise.denial import Denial
+from excise.inputs import positive, require, whole
 from excise.slices import Block, Tensors, trainable
 from excise.task import Task, trained_parameters
 from excise.views import Lesson, Views
@@ -36,8 +39,23 @@ class Drift:
     batch_size: int = 64
     everywhere: bool = True
     """Whether all parameters move, or only the chosen slices."""
+    denial: float = 0.0
+    """Weight of denying the forgotten samples' answers, in the active steps."""
+    clip: float | None = None
+    """The longest slope of a batch: a model that is jolted out of what it knows by heart must not be thrown off."""
     views: Views | None = None
     """Teach the answers to views of the forgotten images along the way."""
+
+    def __post_init__(self) -> None:
+        whole(self.epochs, "epochs")
+        whole(self.batch_size, "batch_size")
+        positive(self.lr, "lr")
+        require(0 <= self.active <= 1, "active", self.active, "from 0 to 1")
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to less than 1")
+        for name in ("decay", "denial"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        if self.clip is not None:
+            positive(self.clip, "clip")
 
     @classmethod
     def thorough(cls) -> Drift:
@@ -46,8 +64,8 @@ class Drift:
 
     @classmethod
     def of_class(cls) -> Drift:
-        """For all samples of a class or of a person, whose loss a single Newton step does not raise far enough."""
-        return cls(epochs=3, active=0.5, push=4.0)
+        """For all samples of a class or of a person: three passes, and while they drift these are denied."""
+        return cls(epochs=3, active=0.5, denial=0.1, clip=1.0)
 
     @classmethod
     def of_images(cls, *, flip: bool = False) -> Drift:
@@ -69,8 +87,9 @@ def drift(
     seed: int,
     force: float = 1.0,
     lesson: Lesson | None = None,
+    denied: Denial | None = None,
 ) -> None:
-    """Drift in place, with ``step`` the Newton step by parameter; ``force`` scales push, extra decay and lesson."""
+    """Drift in place, with ``step`` the Newton step by parameter; ``force`` scales all but the training itself."""
     weights: list[Tensor] = list(trained_parameters(model).values())
     pushed = [step[name] for name in trained_parameters(model)]
     moves = None if how.everywhere else list(_mask(block, model).values())
@@ -90,8 +109,13 @@ def drift(
                 loss = task.losses(model, batch).mean()
                 if lesson is not None:
                     loss = loss + force * lesson.loss(model)
+                if denied is not None and active:
+                    loss = loss + force * how.denial * denied.loss(model)
             slopes = list(torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True))
             with torch.no_grad():
+                if how.clip is not None:
+                    length = nn.utils.get_total_norm(slopes)
+                    torch._foreach_mul_(slopes, how.clip / max(float(length), how.clip))
                 torch._foreach_add_(slopes, weights, alpha=task.weight_decay + extra * active)
                 if active:
                     torch._foreach_add_(slopes, pushed, alpha=-strength)

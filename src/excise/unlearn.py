@@ -18,7 +18,9 @@ from excise import objective
 from excise.activations import Observation, Perturbation, observe
 from excise.batchnorm import reestimate
 from excise.choosing import WAYS, Choice, Way, choose_at_random, choose_jointly, choose_largest, choose_per_layer
+from excise.convergence import check_convergence
 from excise.curvature import Solver
+from excise.denial import Denial
 from excise.drift import Drift, drift
 from excise.errors import InputError, warn
 from excise.forgotten import Forgotten
@@ -36,17 +38,12 @@ from excise.training import GradientTrace
 from excise.views import Lesson
 
 COPIES = 128
-CHECKED = 256  # samples that the model is checked on up front
 MOST_TRIES = 8  # of shorter and shorter steps
 Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
 
 
 class NothingForgottenWarning(UserWarning):
     """The guard allowed no step at all."""
-
-
-class NotConvergedWarning(UserWarning):
-    """The model is not near a minimum of its objective, so a Newton step says little about retraining."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +191,7 @@ class Unlearner:
         self._noise = Noise(method == "paper", lipschitz, hessian_lipschitz, noise_seed, noise_samples)
         self.budget = budget
         self._step_size, self._guard, self._seed, self._n_jobs = step_size, guard, seed, n_jobs
-        self._check_model()
+        check_convergence(task, self._model)
 
     @property
     def model(self) -> nn.Module:
@@ -252,10 +249,8 @@ class Unlearner:
             stale = outcome.losses is None or self._batch_statistics == "reestimate"
             losses = self._losses_of_probe(model) if stale else outcome.losses
             published, shown = model, losses
-            certificate = None  # without noise it can wait until it is asked for
             if sigma is not None:
-                stages.begin("certifying and adding noise")
-                certificate = self._certificate(model, request.residual, sigma, delta)  # before the noise
+                stages.begin("adding noise")
                 published = copy.deepcopy(model)
                 blurred = self.slices.block(outcome.chosen) if self._method == "paper" else everything(published)
                 self._noise.add(published, blurred, sigma, len(self._forgotten))
@@ -280,7 +275,8 @@ class Unlearner:
             parameters_changed=changed,
             forget_loss=(forget_before, forget_after),
             retain_loss=(retain_before, self._retained_loss(request, shown)),
-            _certify=lambda: certificate or self._certificate(model, request.residual),
+            # of the weights before the noise, and a pass over all that is left: when it is asked for
+            _certify=lambda: self._certificate(model, request.residual, sigma, delta),
         )
 
     def stability(self, ids: Sequence[int], seeds: Iterable[int]) -> dict[str, float]:
@@ -376,9 +372,11 @@ class Unlearner:
         share = 1.0
         while True:
             request.stages.begin("drifting", how.epochs)
-            lesson = None
+            ids, lesson, denied = torch.tensor(request.ids), None, None
             if how.views is not None:
-                lesson = Lesson(self.task, model, torch.tensor(request.ids), how.views, request.seed)
+                lesson = Lesson(self.task, model, ids, how.views, request.seed)
+            if how.denial:
+                denied = Denial(self.task, ids, size=how.batch_size, seed=request.seed)
             drift(
                 self.task,
                 model,
@@ -389,6 +387,7 @@ class Unlearner:
                 seed=request.seed,
                 force=share,
                 lesson=lesson,
+                denied=denied,
             )
             losses = self._losses_of_probe(model)
             if share < 0.1 or self._retained_loss(request, losses) <= limit:
@@ -528,37 +527,6 @@ class Unlearner:
 
     def _forget_loss(self, model: nn.Module, ids: list[int]) -> float:
         return float(objective.losses_on(self.task, model, ids).mean())
-
-    def _check_model(self) -> None:
-        """A model whose loss is not finite, or that is far from a minimum, is found before the first request."""
-        ids = torch.arange(self._length)[:CHECKED]
-        with evaluating(self._model):
-            loss = objective.losses_on(self.task, self._model, ids).mean()
-            if not torch.isfinite(loss):
-                raise InputError(f"the model's loss on its training set is {float(loss)}; check model, loss and data.")
-            steepness = objective.norm(objective.slope(self.task, self._model, ids))
-            chance = self._loss_by_chance(ids)
-        weights = objective.norm(trainable(self._model))
-        if chance is not None and float(loss) > 0.9 * chance:
-            warn(
-                f"the model's loss on its training set is {float(loss):.3g}, and guessing has {chance:.3g}: was it "
-                "trained? Forgetting will mean little.",
-                NotConvergedWarning,
-            )
-        if steepness * weights > 0.5 * max(float(loss), 1e-3) and steepness > 0.1:
-            warn(
-                f"the gradient of the objective is {steepness:.3g}, so the model is not near a minimum (was it trained "
-                f"to the end, with weight_decay={self.task.weight_decay}?); forgetting will be less exact.",
-                NotConvergedWarning,
-            )
-
-    def _loss_by_chance(self, ids: Tensor) -> float | None:
-        """Cross-entropy of guessing among the classes evenly; None for other losses."""
-        if not isinstance(self.task.loss, nn.CrossEntropyLoss):
-            return None
-        with torch.no_grad():
-            outputs, _ = self.task.outputs(self._model, self.task.batch(ids[:1]))
-        return math.log(outputs.shape[1]) if outputs.ndim > 1 and outputs.shape[1] > 1 else None
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         if len(self.task.train_set) != self._length:

@@ -19,6 +19,7 @@ from torch.nn import functional
 from excise.errors import InputError
 from excise.inputs import positive, require, whole
 from excise.task import Batch, Task
+from excise.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -79,20 +80,14 @@ class Lesson:
 
     def __init__(self, task: Task, model: nn.Module, ids: Tensor, views: Views, seed: int) -> None:
         self._task, self._ids, self._views = task, ids, views
-        self._generator = torch.Generator().manual_seed(seed)
-        self._order = torch.empty(0, dtype=torch.long)
+        self._turns = Turns(len(ids), views.batch_size, seed)
         with torch.no_grad():
             parts = [mean_answers(task, model, batch, views) for batch in task.batches(ids, task.modest_batch(128))]
         self._answers = (torch.cat(parts) / views.temperature).softmax(1)
 
     def loss(self, model: nn.Module) -> Tensor:
         """Weighted cross-entropy of the next few samples and the answers to give; every sample has its turn."""
-        size = min(self._views.batch_size, len(self._ids))
-        if len(self._order) < size:
-            left, order = self._order, torch.randperm(len(self._ids), generator=self._generator)
-            # those left over are taught first, and have their turn of the new round at its end
-            self._order = torch.cat([left, order[~torch.isin(order, left)], left])
-        now, self._order = self._order[:size], self._order[size:]
+        now = self._turns.next()
         outputs, _ = self._task.outputs(model, self._task.batch(self._ids[now]))
         warmth = self._views.temperature  # its square keeps gradients of one size, as in distillation
         answers = self._answers[now.to(outputs.device)]

@@ -8,7 +8,6 @@ from torch import nn
 
 from excise.baselines.signature import begin
 from excise.drift import Drift
-from excise.inputs import positive, require, whole
 from excise.task import Ids, Task
 from excise.unlearn import Unlearner
 
@@ -24,7 +23,7 @@ def excise_drift(task: Task, model: nn.Module, forget: Ids, *, seed: int, **opti
         forget: Positions in ``train_set``.
         seed: Decides everything random.
         options: Those of ``Drift``, with its defaults: ``epochs``, ``active``, ``decay``, ``push``, ``lr``,
-            ``momentum``, ``batch_size``, ``everywhere``.
+            ``momentum``, ``batch_size``, ``everywhere``, ``denial``, ``clip``.
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.ones(3, 1), torch.tensor([1.0, 2.0, 3.0]))
@@ -34,10 +33,5 @@ def excise_drift(task: Task, model: nn.Module, forget: Ids, *, seed: int, **opti
     1.5
     """
     how = Drift(**options)
-    whole(how.epochs, "epochs")
-    whole(how.batch_size, "batch_size")
-    positive(how.lr, "lr")
-    require(0 <= how.active <= 1, "active", how.active, "from 0 to 1")
-    require(0 <= how.momentum < 1, "momentum", how.momentum, "from 0 to less than 1")
     start = begin(task, model, forget, seed)
     return Unlearner(start.task, refine=how, seed=seed).forget(start.forget.tolist()).model

@@ -75,10 +75,11 @@ def reproduce(
 
     import excise
     from excise.audit_table import plain
+    from excise.convergence import NotConvergedWarning
     from excise.reproduce.pages import page
     from excise.reproduce.plots import new_figure
     from excise.reproduce.run import Run, throw_away, write_whole
-    from excise.unlearn import NotConvergedWarning, NothingForgottenWarning
+    from excise.unlearn import NothingForgottenWarning
 
     experiment = find(name)
     settings = experiment.at(scale)

@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from excise.dependence import codec_test, lcodec
 from excise.neighbors import Floats
 from excise.reproduce.blanket_tests import cmi_of, codec_of, local_shuffles, search_blanket, tree_cmi
-from excise.reproduce.experiment import Claim, Experiment, Measured
+from excise.reproduce.experiment import Claim, Experiment, Measured, judged
 from excise.reproduce.feature_maps import learn_maps
 from excise.reproduce.plots import tidy
 from excise.reproduce.run import Run
@@ -263,7 +263,7 @@ def _time_claim(measured: Measured, kind: str) -> Claim:
         f"{kind}: L-CODEC instead of CMI shortens the search from {theirs[CMI]:,.0f} s to {theirs[LCODEC]:,.0f} s, "
         f"{theirs[CMI] / theirs[LCODEC]:.1f} times",
         f"{'; '.join(parts)} (confirmed if L-CODEC is faster in every run)",
-        "confirmed" if min(ratios) > 1 else "not confirmed",
+        judged(min(ratios) > 1),
         "Both share among the permutations what does not depend on Y. Extrapolated to "
         f"{measured['full_samples']:,} samples, {Settings().permutations} permutations and each from scratch by "
         f"kd-trees, the tests of level {last} would take {_extrapolated(measured, last, kind, CMI):,.0f} s and "
@@ -284,7 +284,7 @@ def _raw_claim(measured: Measured) -> Claim:
     return Claim(
         "raw data: L-CODEC is a clear improvement in identification, TPR / FPR 1.00 / 0.50 against 0.75 / 0.50",
         f"{text} (confirmed if above two standard errors)",
-        "confirmed" if gain > max(2 * error, 0) else "not confirmed",
+        judged(gain > max(2 * error, 0)),
         "Perfect tests would score 1.00 / 0.50 in this search. L-CODEC on one draw of "
         f"{measured['full_samples']:,} samples: {', '.join(large)}. Ours: {_ours(measured, RAW)}.",
     )
@@ -295,7 +295,7 @@ def _maps_claim(measured: Measured) -> Claim:
     return Claim(
         "feature maps: L-CODEC is comparable with CMI, 0.75 / 0.00 against 0.875 / 0.00",
         f"{text} (confirmed if no more than 0.15 lower)",
-        "confirmed" if gain >= -0.15 else "not confirmed",
+        judged(gain >= -0.15),
         f"Ours: {_ours(measured, MAPS)}.",
     )
 
@@ -306,7 +306,7 @@ def _spurious_claim(measured: Measured) -> Claim:
     return Claim(
         "feature maps: L-FOCI finds most of the blanket and an additional spurious feature, 0.833 / 0.50",
         f"{_rates(chosen)} (confirmed if TPR is at least 0.7 and FPR at least 0.25)",
-        "confirmed" if fair else "not confirmed",
+        judged(fair),
         "L-FOCI adds features while T is above 0, without a test and without looking back.",
     )
 
@@ -317,7 +317,7 @@ def _lfoci_time_claim(measured: Measured) -> Claim:
     return Claim(
         "feature maps: L-FOCI is significantly faster, 0.464 s against 516 s by CMI and 117 s by L-CODEC + CIT",
         f"{_mean(found[LFOCI], 'seconds'):.3f} s, {ratio:,.0f} times faster than CMI (confirmed from 100 times)",
-        "confirmed" if ratio >= 100 else "not confirmed",
+        judged(ratio >= 100),
     )
 
 
@@ -326,7 +326,7 @@ def _mapping_claim(measured: Measured) -> Claim:
     return Claim(
         "CMI is better on feature maps than on raw data, 0.875 / 0.00 against 0.75 / 0.50",
         f"{text} (confirmed if above two standard errors)",
-        "confirmed" if gain > max(2 * error, 0) else "not confirmed",
+        judged(gain > max(2 * error, 0)),
         f"The maps' rank correlation with the radii is {np.mean(measured['map_quality']):.2f} on average, "
         f"{np.min(measured['map_quality']):.2f} at the least.",
     )

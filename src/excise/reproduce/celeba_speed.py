@@ -15,7 +15,7 @@ from sklearn.neighbors import KDTree
 from excise.datasets.celeba import load_attributes
 from excise.dependence import codec, lcodec, ranks
 from excise.neighbors import Floats, Ints
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict
+from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
 from excise.reproduce.plots import tidy
 from excise.reproduce.run import Run
 from excise.selection import foci, lfoci
@@ -232,7 +232,7 @@ def _textbook_claim(measured: Measured, ratios: Floats) -> Claim:
         f"textbook searches on {measured['rows']['textbook']:,} rows: L-FOCI is faster for {quicker:.0%} of the "
         f"attributes (counts as confirmed from 90 %), by a median of {np.median(ratios):.1f} times; one coefficient "
         f"by {np.median(per_one):.1f} times",
-        "confirmed" if quicker >= 0.9 else "not confirmed",
+        judged(quicker >= 0.9),
         f"Listing ties takes time with the rows squared; one coefficient in four attributes takes {first:.1f} "
         f"times as long at {growth['rows'][0]:,} rows and {last:.1f} times at {growth['rows'][-1]:,}.",
     )
@@ -244,7 +244,7 @@ def _our_claim(measured: Measured, ratios: Floats) -> Claim:
         'CODEC needs the noise: with many equal values "the cost of tie-breaking ... can become prohibitive"',
         f"`foci` {total[FOCI]:.0f} s, `lfoci` {total[LFOCI]:.0f} s for {len(ratios)} attributes on "
         f"{measured['rows']['ours']:,} rows, one core (confirmed if `lfoci` took at most 80 %)",
-        "confirmed" if total[LFOCI] <= 0.8 * total[FOCI] else "not confirmed",
+        judged(total[LFOCI] <= 0.8 * total[FOCI]),
         "Here one of the tied rows is drawn without listing them, so CODEC is as fast as L-CODEC and nothing is left "
         "for noise to save; differences between two bars come from searches that end after different numbers of steps.",
     )
@@ -258,7 +258,7 @@ def _expectation_claim(coefficients: Sequence[dict[str, list[float]]]) -> Claim:
         f"mean of T(Y, blanket) over the attributes: CODEC {mean['CODEC'].mean():.3f}; the difference is "
         f"{off[VANISHING]:+.3f} with {VANISHING}, {off[PREDICTORS]:+.3f} with {PREDICTORS}, {off[LITERAL]:+.3f} with "
         f"{LITERAL}, the paper's equation (confirmed if that is within 0.02)",
-        "confirmed" if abs(off[LITERAL]) <= 0.02 else "not confirmed",
+        judged(abs(off[LITERAL]) <= 0.02),
         "Noise on a two-valued Y puts equal values in a random order that nothing can predict, so T shrinks. This "
         "package leaves Y as it is, and its noise on the predictors is the vanishing one unless told otherwise.",
     )
@@ -270,7 +270,7 @@ def _blanket_claim(measured: Measured) -> Claim:
     whole = float(np.mean([overlap(one["sets"][FOCI], one["sets"][LFOCI]) for one in measured["ours"]]))
     sizes = {name: np.mean([len(one["sets"][name]) for one in measured["textbook"]]) for name in LOOKS}
     full = {name: np.mean([len(one["sets"][name]) for one in measured["ours"]]) for name in LOOKS}
-    verdict: Verdict = "confirmed" if shared >= chance - 0.1 else "not confirmed"
+    verdict: Verdict = judged(shared >= chance - 0.1)
     return Claim(
         "Both identify the sufficient subset (so their blankets should be alike)",
         f"textbook blankets share {shared:.0%} of their attributes ({sizes[FOCI]:.1f} and {sizes[LFOCI]:.1f} on "

@@ -23,10 +23,11 @@ from excise.networks.resnet import resnet18, resnet20, resnet56
 from excise.networks.small import cnn
 from excise.networks.vgg import vgg11
 from excise.paper import paper_sigma
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict
+from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
 from excise.reproduce.kept import kept_fit
-from excise.reproduce.mnist_removals import PublishedRemovals, choose_by_lfoci, gradient_norm
+from excise.reproduce.mnist_removals import gradient_norm
 from excise.reproduce.plots import OTHERS, band, tidy
+from excise.reproduce.published_removals import PublishedRemovals, choose_by_lfoci
 from excise.reproduce.removals import remove_one_by_one, supported_removals
 from excise.reproduce.run import Run
 from excise.slices import find_slices
@@ -229,6 +230,7 @@ def draw(measured: Measured, figure: Any) -> None:
                 axes.set_yscale("symlog", linthresh=0.01)
             else:
                 axes.set_ylim(0, 1.03)
+            axes.locator_params(axis="x", integer=True)
             tidy(axes, x="removals" if series == SERIES[-1] else "", y=score, title=series)
     handles, names = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncol=len(names), fontsize=8, frameon=False)
@@ -297,7 +299,7 @@ def _scales(measured: Measured, found: dict[str, Ranking]) -> Claim:
         "hyperparameters",
         f"removals (of {last}) until accuracy falls by more than {100 * DROP:g} points: published step and noise: "
         f"{listed(LITERAL)}; ours: {listed(OURS)}",
-        _verdict(found[LITERAL].ended == 0),
+        judged(found[LITERAL].ended == 0),
         f"Confirmed if all {count} networks, of {min(parameters):,} to {max(parameters):,} parameters, bear all "
         "removals by the published method.",
     )
@@ -309,7 +311,7 @@ def _accurate_support_more(found: dict[str, Ranking]) -> Claim:
     varies = not math.isnan(literal.correlation)
     verdict: Verdict = "out of reach"
     if varies:
-        verdict = _verdict(literal.correlation > 0 and literal.chance < 0.05)
+        verdict = judged(literal.correlation > 0 and literal.chance < 0.05)
     return Claim(
         '"Models that have higher base accuracies tend to support more removals before performance drops"',
         f"base accuracies: {bases}. Spearman's correlation with the removals supported: {_correlation(literal)}; ours "
@@ -335,15 +337,11 @@ def _noise(measured: Measured) -> Claim:
         "with ε = 0.1 and δ = 0.01 each removal is (ε, δ)-forgetting",
         f"the noise takes it that gradients are at most 1 long; those of the samples removed first are, before any "
         f"step, up to {largest:.3g} long ({longest})",
-        _verdict(largest <= 1),
+        judged(largest <= 1),
         f"Confirmed if none is longer than 1. By the paper's formula the noise is {measured['sigma unscaled']:.2g} for "
         f"{measured['samples']:,} samples, which leaves no model; {measured['sigma']:.2g} was added to each removal "
         "(see below).",
     )
-
-
-def _verdict(holds: bool) -> Verdict:
-    return "confirmed" if holds else "not confirmed"
 
 
 HERE = Settings(

@@ -25,6 +25,11 @@ class Claim:
     """Where and why the measurement differs, or why it is out of reach."""
 
 
+def judged(holds: object) -> Verdict:
+    """The verdict on a claim that can be measured here."""
+    return "confirmed" if holds else "not confirmed"
+
+
 @dataclass(frozen=True)
 class Experiment(Generic[S]):
     """One table or figure of the paper."""

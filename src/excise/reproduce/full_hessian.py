@@ -20,7 +20,7 @@ from excise.curvature import Operator, solve
 from excise.datasets.mnist import load_mnist
 from excise.exact import exact_fit
 from excise.networks.small import logistic
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict
+from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
 from excise.reproduce.kept import kept_fit
 from excise.reproduce.plots import colour, tidy
 from excise.reproduce.run import Run
@@ -364,21 +364,21 @@ def judge(measured: Measured) -> list[Claim]:
             f"nearer to the retrained optimum than a random block of its size in {nearer}, with the smaller residual "
             f"gradient in {flatter}; of the distance {median[FOCI]:.2f} is left (median), with the random block "
             f"{median[RANDOM]:.2f}, after the full step {median[FULL]:.1g}",
-            "confirmed" if nearer.holds and flatter.holds else "not confirmed",
+            judged(nearer.holds and flatter.holds),
             f"By exact Newton steps on either block. Blocks have {np.mean(measured['slices']):.1f} of 10 slices on "
             "average.",
         ),
         Claim(
             "Section 6.1: the sample gradient norm after removal is larger for L-FOCI's selection than a random one",
             f"larger in {larger}",
-            "confirmed" if larger.holds else "not confirmed",
+            judged(larger.holds),
         ),
         Claim(
             "Appendix A: w_Foci is to be as close as possible to the model trained without the sample",
             f"the published step leaves {median[PAPER]:.2g} times the distance there was (median), and the residual "
             f"gradient {float(np.median(rise)):.2g} times as large as before any step; our default leaves "
             f"{median[OURS]:.2f}, eight steps {median[DESCENT]:.3f}",
-            "confirmed" if median[PAPER] < 1 else "not confirmed",
+            judged(median[PAPER] < 1),
             "Its curvature has rank two: in all other directions it divides by λ alone, so that the step is longer "
             "than with the true curvature. (Confirmed would be: nearer than doing nothing.)",
         ),
@@ -386,7 +386,7 @@ def judge(measured: Measured) -> list[Claim]:
 
 
 def _at_most(slope: Slope, power: float) -> Verdict:
-    return "confirmed" if slope.low <= power else "not confirmed"
+    return judged(slope.low <= power)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from excise import objective
 from excise.datasets.mnist import load_mnist
 from excise.exact import exact_fit
 from excise.networks.small import logistic
-from excise.reproduce.experiment import Claim, Experiment, Measured
+from excise.reproduce.experiment import Claim, Experiment, Measured, judged
 from excise.reproduce.kept import kept_fit
 from excise.reproduce.plots import band, tidy
 from excise.reproduce.run import Run
@@ -25,7 +25,9 @@ from excise.training import Fitted, GradientTrace
 from excise.unlearn import Unlearner
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
-RESIDUAL, AGAIN, LITERAL = "ours", "one step, again and again", "paper"
+RESIDUAL, WHOLE, AGAIN, LITERAL = "ours", "ours, all slices", "one step, again and again", "paper"
+
+ROUNDING = 1e-9  # a smaller share of the distance is that of the exact solutions themselves
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def _one_run(run: Run[Settings], number: int) -> dict[str, Any]:
 
 
 def _distances(start: Task, fitted: Fitted, ids: list[int], settings: Settings, seed: int) -> dict[str, Any]:
-    """Of all iterates of all three series."""
+    """Of all iterates of all four series."""
     optimum = exact_fit(replace(start, model=fitted.model), double=True).model
     task = replace(start, model=optimum)
     truth = _flat(exact_fit(task, ids=np.setdiff1d(np.arange(settings.samples), ids), double=True).model)
@@ -95,22 +97,23 @@ def _distances(start: Task, fitted: Fitted, ids: list[int], settings: Settings, 
         return [float((_flat(model) - truth).norm()) / before for model in models]
 
     repeated, bounds, slices = _on_the_residual(task, ids, settings, seed)
+    whole, _, _ = _on_the_residual(task, ids, settings, seed, selection="all")
     again = _repeat(task, settings.repetitions, lambda now: _ours(now, ids, settings, seed))
     literal = _repeat(task, settings.repetitions, lambda now: _paper(now, ids, fitted.trace, seed))
     return {
-        "left": {RESIDUAL: left(repeated), AGAIN: left(again), LITERAL: left(literal)},
+        "left": {RESIDUAL: left(repeated), WHOLE: left(whole), AGAIN: left(again), LITERAL: left(literal)},
         "bound": [bound / before for bound in bounds],
         "slices": slices,
     }
 
 
 def _on_the_residual(
-    task: Task, ids: list[int], settings: Settings, seed: int
+    task: Task, ids: list[int], settings: Settings, seed: int, selection: Literal["all"] | None = None
 ) -> tuple[list[nn.Module], list[float], int]:
-    """Models after 0, 1, 2, ... block Newton steps on the objective without the samples, and their certificates."""
+    """Models after 0, 1, 2, ... Newton steps on the objective without the samples, and their certificates."""
     models, bounds, slices = [task.model], [], 0
     for steps in settings.iterations:
-        unlearner = Unlearner(task, steps=steps, copies=settings.copies, seed=seed, guard=None)
+        unlearner = Unlearner(task, steps=steps, selection=selection, copies=settings.copies, seed=seed, guard=None)
         done = unlearner.forget(ids)
         assert done.certificate.bound is not None
         models.append(done.model)
@@ -161,10 +164,10 @@ def factor(iterations: Sequence[int], left: Sequence[float]) -> float:
 def draw(measured: Measured, figure: Any) -> None:
     """Distance against iterations on a logarithmic axis: a straight line is exponential convergence."""
     axes = figure.subplots()
-    lines = {AGAIN: {"linestyle": "--", "color": "#1f77b4"}}
+    lines = {AGAIN: {"linestyle": "--", "color": "#1f77b4"}, WHOLE: {"linestyle": "-.", "color": "#222222"}}
     for name, runs in measured["left"].items():
-        across = measured["iterations" if name == RESIDUAL else "repetitions"]
-        band(axes, across, runs, name, log=True, **lines.get(name, {}))
+        across = measured["iterations" if name in (RESIDUAL, WHOLE) else "repetitions"]
+        band(axes, across, np.maximum(runs, ROUNDING), name, log=True, **lines.get(name, {}))
     bound = np.exp(np.log(np.asarray(measured["bound"])).mean(axis=0))
     axes.plot(measured["iterations"], bound, color="#0b6e4f", linestyle=":", label="our certificate (a bound)")
     axes.axhline(1, color="0.7", linewidth=1, zorder=0)
@@ -184,8 +187,8 @@ def judge(measured: Measured) -> list[Claim]:
             f"block Newton steps on the objective without the sample leave {last[RESIDUAL]:.1e} of the distance after "
             f"{measured['iterations'][-1]} iterations, and each of the second half multiplies it by "
             f"{factors.mean():.3f} (largest of {len(factors)} runs {factors.max():.3f}); the certificate held in "
-            f"{'every' if held else 'not every'} case",
-            "confirmed" if held and factors.max() < 0.99 else "not confirmed",
+            f"{'every' if held else 'not every'} case; steps in all slices at once leave {last[WHOLE]:.1e}",
+            judged(held and factors.max() < 0.99),
             "Rule: a factor below 0.99 in every run, and the certificate holds. Not for Algorithm 1 as printed, which "
             "steps along the sample's gradient each time: next row.",
         ),
@@ -194,7 +197,7 @@ def judge(measured: Measured) -> list[Claim]:
             f"repeated as printed, the distance is {last[AGAIN]:.2g} times the first after "
             f"{measured['repetitions'][-1]} iterations with our curvature and {last[LITERAL]:.2g} times with the "
             "published one",
-            "confirmed" if max(last[AGAIN], last[LITERAL]) < 1 else "not confirmed",
+            judged(max(last[AGAIN], last[LITERAL]) < 1),
             "The sample's gradient does not vanish at the retrained model, so each repetition removes the sample once "
             "more; the residual objective's does.",
         ),
@@ -215,8 +218,9 @@ EXPERIMENT = Experiment(
     notes="""
 The model is trained to the exact minimum, and retrained to the exact minimum without the sample, both by Newton's
 method in double precision, so that distances have a meaning. *Ours* is `Unlearner(steps=k)`: block Newton steps on the
-objective without the sample, the first block by L-FOCI and the later ones where that objective is steepest. *One step,
-again and again* is our single step applied to its own outcome, *paper* the published step applied to its own.
+objective without the sample, the first block by L-FOCI and the later ones where that objective is steepest; *ours, all
+slices* the same with all of them in every block. *One step, again and again* is our single step applied to its own
+outcome, *paper* the published step applied to its own.
 """,
     size=(6.5, 4.0),
 )

@@ -18,7 +18,7 @@ from excise.baselines.kfac_newton import kfac_newton
 from excise.datasets.mnist import load_mnist
 from excise.gap import Gap, Logits, divergence_gap
 from excise.networks.small import mlp
-from excise.reproduce.experiment import Claim, Experiment, Measured
+from excise.reproduce.experiment import Claim, Experiment, Measured, judged
 from excise.reproduce.kept import kept_fit
 from excise.reproduce.plots import colour, tidy
 from excise.reproduce.run import Run
@@ -300,7 +300,7 @@ def judge(measured: Measured) -> list[Claim]:
             f"validation accuracy moves by {_points(_moved(small, KFAC))} points on the published network, the weights "
             f"by {100 * float(_column(small[KFAC], 'weight_change').mean()):.2f} %; "
             + "; ".join(f"on {name} by {_points(_moved(cases[name], KFAC))}" for name in list(cases)[1:]),
-            "confirmed" if unseen else "not confirmed",
+            judged(unseen),
             "It says little: validation metrics tell damage, not forgetting. Retraining itself moves them by "
             f"{_points(_moved(small, RETRAINED))}, that of another random start included. (Confirmed would be: less "
             f"than {UNSEEN:g} points in every run, on the published network.)",
@@ -321,7 +321,7 @@ def judge(measured: Measured) -> list[Claim]:
             "network; "
             + "; ".join(f"on {name} by {_points(_moved(cases[name], PAPER))}" for name in list(cases)[1:])
             + (f"; of the gap it leaves {_shares(left[PAPER])}" if roomy else ""),
-            "out of reach" if cannot else "confirmed" if forgets[PAPER] and harm > -HARM else "not confirmed",
+            "out of reach" if cannot else judged(forgets[PAPER] and harm > -HARM),
             "Its curvature has rank two: in all other directions the sample's gradient is divided by λ alone, so that "
             "the step is longer than with the true curvature; that this is what does the damage was not tested here. "
             + (f"Ours leaves {_shares(left[OURS])}, with drift {_shares(left[DRIFT])}. " if roomy else "")

@@ -9,19 +9,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from excise.activations import TokenReplacement, observe
+from excise.activations import TokenReplacement
 from excise.answers import answers
-from excise.choosing import choose_jointly
 from excise.datasets.ledgar import PROTOTYPES, Provision, load_ledgar, load_sample, load_stand_in
 from excise.drift import Drift
 from excise.errors import InputError
-from excise.noise import move
-from excise.paper import paper_change, paper_sigma
-from excise.privacy import add_noise
+from excise.paper import paper_sigma
 from excise.reproduce.experiment import Experiment, Measured
 from excise.reproduce.fine_tuning import (
     DISTILBERT,
@@ -36,8 +32,8 @@ from excise.reproduce.fine_tuning import (
 )
 from excise.reproduce.ledgar_claims import CLASSES, draw, judge
 from excise.reproduce.run import Run
-from excise.slices import find_slices, trainable
-from excise.task import Task, evaluating
+from excise.slices import trainable
+from excise.task import Task
 from excise.training import GradientRecorder, GradientTrace
 from excise.unlearn import Unlearner
 from excise.weights import portable_state
@@ -200,65 +196,45 @@ def _trained(
     return Trained(replace(start, model=model.eval()), trace, corpus, replace_tokens, run.settings, run.seed)
 
 
-class Literal:
-    """The paper's removals: each goes on from the weights that the one before left, its noise included.
-
-    ``Unlearner(method="paper")`` goes on from the weights before the noise, and takes 1,000 copies always.
-    """
-
-    def __init__(self, trained: Trained, sigma: float) -> None:
-        self._trained, self._sigma = trained, sigma
-        self.model = copy.deepcopy(trained.task.model)
-        self._slices = find_slices(self.model)
-        self._noise = torch.Generator().manual_seed(trained.seed + 1)
-        self._left = len(trained.corpus.train)
-
-    def remove(self, sample: int) -> None:
-        """Remove one more."""
-        trained, task = self._trained, self._trained.task
-        with evaluating(self.model):
-            observation = observe(
-                task,
-                self.model,
-                self._slices,
-                sample,
-                copies=trained.settings.copies,
-                perturbation=trained.replace_tokens,
-                generator=torch.Generator().manual_seed(trained.seed),
-            )
-            block = self._slices.block(choose_jointly([observation], self._slices, seed=trained.seed).numbers)
-            change = paper_change(task, self.model, block, sample, trained.trace, self._left)
-            start = copy.deepcopy(trainable(self.model))
-            move(self.model, start, block.scatter(add_noise(change, self._sigma, self._noise), start))
-        self._left -= 1
-
-
 def _sigma(settings: Settings, epsilon: float, samples: int) -> float:
     return paper_sigma(samples=samples, weight_decay=settings.weight_decay, epsilon=epsilon, delta=settings.delta)
 
 
+def _published(trained: Trained, noise_samples: int) -> Unlearner:
+    """The paper's removals, with noise as for a training set of some size."""
+    return Unlearner(
+        trained.task,
+        method="paper",
+        trace=trained.trace,
+        copies=trained.settings.copies,
+        perturbation=trained.replace_tokens,
+        seed=trained.seed,
+        noise_seed=trained.seed + 1,
+        noise_samples=noise_samples,
+    )
+
+
 def _literally(run: Run[Settings], trained: Trained, name: str, epsilon: float) -> dict[str, Any]:
     """The paper's removals of one class, until all are made or the model is broken."""
-    literal = Literal(trained, _sigma(run.settings, epsilon, run.settings.noise_samples))
+    unlearner = _published(trained, run.settings.noise_samples)
     ids, every = trained.corpus.removed[name], run.settings.every
     rows = [scores(trained, trained.task.model, name, 0)]
     with run.progress(f"removing {name}", len(ids)) as bar:
         for count, sample in enumerate(ids, 1):
-            literal.remove(sample)
+            unlearner.forget([sample], epsilon=epsilon, delta=run.settings.delta)
             bar.advance(1)
             if count % every == 0 or count == len(ids):
-                rows.append(scores(trained, literal.model, name, count))
+                rows.append(scores(trained, unlearner.model, name, count))
                 if rows[-1]["overall"] < BROKEN * rows[0]["overall"]:
                     break
-    return _columns(rows) | {"outside": _outside(trained, literal.model, name)}
+    return _columns(rows) | {"outside": _outside(trained, unlearner.model, name)}
 
 
 def _at_once(trained: Trained, name: str) -> Scores:
     """One removal, with the noise that the paper's formula asks for with as many samples as there are here."""
-    settings = trained.settings
-    literal = Literal(trained, _sigma(settings, max(EPSILONS), len(trained.corpus.train)))
-    literal.remove(trained.corpus.removed[name][0])
-    return scores(trained, literal.model, name, 1)
+    unlearner = _published(trained, len(trained.corpus.train))
+    unlearner.forget(trained.corpus.removed[name][:1], epsilon=max(EPSILONS), delta=trained.settings.delta)
+    return scores(trained, unlearner.model, name, 1)
 
 
 def _ours(run: Run[Settings], trained: Trained, name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from excise.reproduce.experiment import Claim, Measured
+from excise.reproduce.experiment import Claim, Measured, judged
 from excise.reproduce.plots import COLOURS, tidy
 from excise.reproduce.removals import Supported, supported_removals
 
@@ -96,7 +96,7 @@ def _judge_table(measured: Measured) -> Claim:
         "Table 2, supported removals at ε = 0.1, 0.01, 0.001, 0.0005: governing laws > 100, > 100, 18, 6; terminations "
         "> 100, > 100, 21, 7",
         f"{words} (until micro-F1 falls by more than {measured['drop']:g}); {sum(agree)} of {len(agree)} cells agree",
-        "confirmed" if all(agree) else "not confirmed",
+        judged(all(agree)),
         "A cell agrees within a factor of two, or, where the paper has > 100, if all removals made here are supported. "
         f"The noise is as large as the paper's (σ = {', '.join(f'{sigma:.2g}' for sigma in measured['sigma'])}), the "
         f"step is larger: it goes with 1 / n, and n is {measured['samples']:,} here.",
@@ -124,7 +124,7 @@ def _judge_trend(measured: Measured) -> Claim:
     return Claim(
         "with increasing ε, i.e. lower privacy guarantees, more removals are supported",
         ends,
-        "confirmed" if rises else "not confirmed",
+        judged(rises),
         "Confirmed if the count never falls as ε rises, and is larger at the largest than at the smallest. Where ε "
         "is small, the noise (σ ∝ 1 / ε) does the damage; where it is large, what is left is that of the step itself.",
     )
@@ -141,7 +141,7 @@ def _judge_fall(measured: Measured) -> Claim:
     return Claim(
         "the F1 of the removed class falls off rapidly, the change in overall scores is more gradual",
         f"fall of F1 at ε = {largest}: {'; '.join(words)}",
-        "confirmed" if all(falls) else "not confirmed",
+        judged(all(falls)),
         f"Confirmed if in both classes the class falls by more than {measured['drop']:g} and at least twice as far as "
         "all labels together, where there is least noise.",
     )
@@ -167,7 +167,7 @@ def _judge_meaning(measured: Measured) -> Claim:
     return Claim(
         "provisions of a class are removed, and its F1 falls off (which is read as forgetting)",
         f"F1 of the class / mean loss of the removed: {'; '.join(words)}",
-        "confirmed" if all(near) else "not confirmed",
+        judged(all(near)),
         f"Confirmed if the paper's removals at ε = {largest} end within {measured['drop']:g} of the F1 of a model "
         "that was fine-tuned anew without the removed provisions. That one still sees the others of the class, so a "
         "fall beyond its F1 is damage.",

@@ -38,13 +38,16 @@ def colour(series: str, position: int = 0) -> str:
 def band(axes: Any, across: Sequence[float], runs: Any, label: str, *, log: bool = False, **line: Any) -> None:
     """The mean over runs (rows) as a line, and one standard deviation about it as a band; gaps are left out.
 
-    With ``log`` both are of the logarithms, as a logarithmic axis needs it.
+    The band ends where the runs do: no accuracy above 1, no norm below 0. With ``log`` both are of the logarithms, as a
+    logarithmic axis needs it.
     """
     values = np.asarray(runs, dtype=float).reshape(-1, len(across))
     scaled = np.log(values) if log else values
     mean = np.nanmean(scaled, axis=0)
     spread = np.nanstd(scaled, axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
-    low, middle, high = (np.exp(one) if log else one for one in (mean - spread, mean, mean + spread))
+    low = np.maximum(mean - spread, np.nanmin(scaled, axis=0))
+    high = np.minimum(mean + spread, np.nanmax(scaled, axis=0))
+    low, middle, high = (np.exp(one) if log else one for one in (low, mean, high))
     line = {"color": colour(label), "linewidth": 1.6} | line
     axes.plot(across, middle, label=label, **line)
     if len(values) > 1:

@@ -19,16 +19,12 @@ from excise.datasets.mnist import load_mnist
 from excise.exact import exact_fit
 from excise.networks.small import logistic
 from excise.paper import paper_sigma
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict
+from excise.reproduce.experiment import Claim, Experiment, Measured, judged
 from excise.reproduce.kept import kept_fit
-from excise.reproduce.mnist_removals import (
-    VALIDATION,
-    PublishedRemovals,
-    accuracies,
-    choose_by_lfoci,
-    distance_left,
-)
+from excise.reproduce.mnist_claims import VALIDATION
+from excise.reproduce.mnist_removals import accuracies, distance_left
 from excise.reproduce.plots import band, tidy
+from excise.reproduce.published_removals import PublishedRemovals, choose_by_lfoci
 from excise.reproduce.removals import Supported, supported_removals
 from excise.reproduce.run import Run
 from excise.slices import find_slices
@@ -302,7 +298,7 @@ def _large_percentage(measured: Measured) -> Claim:
         f"removals of {measured['samples']} until accuracy is found to have fallen by more than {100 * DROP:g} points, "
         "run by run: "
         f"{_in_words(measured, decay)}",
-        _verdict(min(counts) >= measured["samples"] / 2),
+        judged(min(counts) >= measured["samples"] / 2),
         f"Confirmed if the published method supports half of the set in every run. Its noise has a standard deviation "
         f"of {own:.2g} for this number of samples, and is added anew for each; the published script gives the formula "
         f"50,000 samples instead, and so gets {script:.2g} and steps a fifth as long.",
@@ -312,7 +308,7 @@ def _large_percentage(measured: Measured) -> Claim:
 def _more_with_decay(measured: Measured) -> Claim:
     small, large = list(measured["series"])[:2]
     pairs = list(zip(supported(measured, small, PAPER), supported(measured, large, PAPER), strict=True))
-    verdict = _verdict(all(b.removals > a.removals for a, b in pairs))
+    verdict = judged(all(b.removals > a.removals for a, b in pairs))
     if not any(a.ended or b.ended for a, b in pairs):
         verdict = "out of reach"
     return Claim(
@@ -341,13 +337,9 @@ def _for_retraining(measured: Measured) -> Claim:
         "the update stands for retraining fully at each step",
         f"distance to the retrained weights after {measured['removed'][place]} removals (or where the series ended), "
         f"as a share of the distance with nothing done: {found}",
-        _verdict(near),
+        judged(near),
         "Confirmed if the published method comes nearer than doing nothing with every weight decay.",
     )
-
-
-def _verdict(holds: bool) -> Verdict:
-    return "confirmed" if holds else "not confirmed"
 
 
 EXPERIMENT = Experiment(

@@ -25,6 +25,7 @@ from excise.utility import retrieval
 
 HEAD = ("linear.", "fc.", "classifier.")  # what the last layer is called in files of weights
 TOGETHER = 64  # images in a forward pass
+SMALL = 32  # rows of an image whose pixels are compared
 Floats = NDArray[np.float64]
 
 
@@ -184,6 +185,29 @@ def scores(seen: Seen, before: Seen, people: People, person: int) -> dict[str, f
         found[f"{name} confidence"] = float(np.mean(np.nan_to_num(seen.confidences[rows])))
         found[f"{name} map change"] = float(np.mean(change[rows]))
     return {name: round(value, 4) for name, value in found.items()}
+
+
+def by_pixels(people: People) -> float:
+    """The mAP of everyone without a network, by the pixels of small images: what training has to surpass."""
+    query, gallery = (comparable(_small(album)) for album in (people.query, people.gallery))
+    return retrieval(
+        query,
+        people.query.people,
+        gallery,
+        people.gallery.people,
+        query_cameras=people.query.cameras,
+        gallery_cameras=people.gallery.cameras,
+    ).mean_average_precision
+
+
+def _small(album: Album) -> Floats:
+    """Pixels of images that are shrunk to a height of 32, so that those of a large gallery fit into memory."""
+    parts = []
+    for low in range(0, len(album), TOGETHER):
+        images = album.pixels(np.arange(low, min(low + TOGETHER, len(album))))
+        width = max(1, round(SMALL * images.shape[3] / images.shape[2]))
+        parts.append(F.interpolate(images, (SMALL, width), mode="area").flatten(1))
+    return np.asarray(torch.cat(parts).double().numpy())
 
 
 def comparable(features: Floats) -> Floats:

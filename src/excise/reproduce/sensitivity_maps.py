@@ -19,7 +19,7 @@ from excise.datasets.cifar import load_cifar, normalised
 from excise.datasets.mnist import load_mnist
 from excise.networks.resnet import resnet20
 from excise.networks.small import mlp
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict
+from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
 from excise.reproduce.kept import kept_fit
 from excise.reproduce.plots import tidy
 from excise.reproduce.run import Run
@@ -419,7 +419,7 @@ def verdict(found: Measured) -> Verdict:
     """Of one kind of map on one data set."""
     deletes = clearly_above(found["deleted"][RANDOM]["areas"], found["deleted"][XI]["areas"])
     inserts = clearly_above(found["inserted"][XI]["areas"], found["inserted"][RANDOM]["areas"])
-    return "confirmed" if deletes and inserts else "not confirmed"
+    return judged(deletes and inserts)
 
 
 def clearly_above(one: Sequence[float], other: Sequence[float]) -> bool:

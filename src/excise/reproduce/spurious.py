@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from excise.networks.small import seeded
 from excise.reproduce.attributed import Attributed, Attributes, Digits, attributes_of, faces
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict
+from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
 from excise.reproduce.plots import band, tidy
 from excise.reproduce.run import Run
 from excise.selection import lfoci
@@ -381,7 +381,7 @@ def judge(measured: Measured) -> list[Claim]:
             "regularising over a large number of outside factors can adversely affect training",
             f"against all {len(measured['factors'])}: {overall[ALL].mean():.3f} overall, "
             f"{overall[NONE].mean():.3f} without regularisation",
-            "confirmed" if above(overall[NONE], overall[ALL]) else "not confirmed",
+            judged(above(overall[NONE], overall[ALL])),
         ),
     ]
     if "shifted" not in measured["scores"]:
@@ -394,7 +394,7 @@ def judge(measured: Measured) -> list[Claim]:
             "it is only necessary to include regularisers over the factors in the Markov blanket",
             f"where factors say nothing about the label any more: {_listed(shifted)} (mean of both labels; 0.5 is "
             f"chance); {_by_strength(measured, 'shifted')}",
-            "confirmed" if helped else "not confirmed",
+            judged(helped),
             "Confirmed if L-FOCI's is better than none, and all of them are not better than L-FOCI's. The factors left "
             "out are correlated with the label too, and nothing keeps the network from using them.",
         ),
@@ -417,7 +417,7 @@ def above(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
 
 
 def _best(scores: dict[str, NDArray[np.float64]]) -> Verdict:
-    return "confirmed" if all(above(scores[FOCI], scores[other]) for other in (ALL, RANDOM)) else "not confirmed"
+    return judged(all(above(scores[FOCI], scores[other]) for other in (ALL, RANDOM)))
 
 
 def _listed(scores: dict[str, NDArray[np.float64]]) -> str:

@@ -1,0 +1,55 @@
+"""Denial: a loss that asks the opposite of the samples to forget, and no more than that.
+
+A model that knows a class or a person by heart has hardly any gradient there, which is what Newton steps go by. The
+loss -log(1 - p) of the probability p = e^-ℓ that the model gives to a sample's answer has its largest slope just there,
+and none where the answer is no longer given. That is also what retraining comes to: a model that never saw the class
+does not name it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from excise.task import Task
+from excise.turns import Turns
+
+LEAST_LOSS = 1e-7
+"""Below, 1 - e^-ℓ is rounding error."""
+
+
+class Denial:
+    """Forgotten samples whose answers are denied, a few at a time."""
+
+    def __init__(self, task: Task, ids: Tensor, *, size: int, seed: int) -> None:
+        self._task, self._ids = task, ids
+        self._turns = Turns(len(ids), size, seed)
+
+    def loss(self, model: nn.Module) -> Tensor:
+        """Mean denial of the next few samples."""
+        outputs, targets = self._task.outputs(model, self._task.batch(self._ids[self._turns.next()]))
+        loss = self._task.loss
+        classes = outputs.ndim == 2 and targets.ndim == 1 and outputs.shape[1] > 1
+        if isinstance(loss, nn.CrossEntropyLoss) and classes:
+            labelled = targets != loss.ignore_index
+            return deny_classes(outputs[labelled], targets[labelled]).sum() / len(targets)
+        return deny(self._task.sample_losses(outputs, targets)).mean()
+
+
+def deny(losses: Tensor) -> Tensor:
+    """-log(1 - e^-ℓ) of every loss ℓ ≥ 0.
+
+    >>> deny(torch.tensor([0.5]).log().neg())  # of a probability of one half, the same
+    tensor([0.6931])
+    """
+    return -torch.log(-torch.expm1(-losses.clamp_min(LEAST_LOSS)))
+
+
+def deny_classes(logits: Tensor, labels: Tensor) -> Tensor:
+    """-log(1 - p) from logits: exact where the loss of a sample known by heart is 0 in single precision.
+
+    >>> deny_classes(torch.tensor([[50.0, 0.0]]), torch.tensor([0]))
+    tensor([50.])
+    """
+    others = logits.scatter(1, labels[:, None], float("-inf"))
+    return logits.logsumexp(1) - others.logsumexp(1)
