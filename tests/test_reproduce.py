@@ -16,6 +16,7 @@ from torch import nn
 
 from excise import InputError, reproduce
 from excise.cli import cli
+from excise.errors import DataError
 from excise.reproduce.experiment import Claim, Experiment
 from excise.reproduce.pages import gather, page
 from excise.reproduce.removals import Supported, remove_one_by_one, supported_removals
@@ -141,17 +142,35 @@ def test_a_folder_of_another_configuration_is_refused(tmp_path, change, words):
 
 
 def test_a_folder_of_another_version_is_refused(tmp_path, monkeypatch):
-    new_run(tmp_path)
+    new_run(tmp_path).step("one", lambda: 1)
     monkeypatch.setattr("excise.__version__", "9.9")
     with pytest.raises(InputError, match=r"excise '.*' there, '9\.9' here"):
         new_run(tmp_path)
 
 
 def test_a_folder_whose_record_is_damaged_is_refused(tmp_path):
-    new_run(tmp_path)
+    new_run(tmp_path).step("one", lambda: 1)
     (tmp_path / "steps" / "run.json").write_text("{")
     with pytest.raises(InputError, match="holds another run"):
         new_run(tmp_path)
+
+
+def test_a_run_that_made_no_step_does_not_stand_in_the_way(tmp_path):
+    """Such as one with a wrong data folder."""
+    new_run(tmp_path, data_dir=tmp_path / "nowhere")
+    assert new_run(tmp_path).step("one", lambda: 1) == 1
+    with pytest.raises(InputError, match="nowhere"):
+        new_run(tmp_path, data_dir=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("content", ["broken", "{}", "[]"])
+def test_a_damaged_step_is_named_with_a_remedy(tmp_path, content):
+    for method, ending in (("step", ".json"), ("tensors", ".pt")):
+        key = f"of {method}"
+        getattr(new_run(tmp_path), method)(key, lambda: {"a": 1})
+        (tmp_path / "steps" / f"of-{method}{ending}").write_text(content)
+        with pytest.raises(DataError, match=rf"of-{method}\{ending} is damaged; delete it"):
+            getattr(new_run(tmp_path), method)(key, lambda: {"a": 1})
 
 
 def test_throwing_away_leaves_files_of_others(tmp_path):
@@ -257,7 +276,7 @@ def example(monkeypatch):
 
 
 def test_what_differs_from_the_paper_is_said():
-    assert an_experiment().reductions(Settings(samples=5)) == ["samples: 10 in the paper, 5 here"]
+    assert an_experiment().reductions(Settings(samples=5)) == ["samples: 10 at paper scale, 5 here"]
     assert an_experiment().reductions(Settings()) == []
 
 
@@ -267,10 +286,11 @@ def test_results_are_written_and_gathered(tmp_path):
     assert json.loads((tmp_path / "example" / "result.json").read_text()) == result
     assert (tmp_path / "example" / "plot.png").read_bytes()[:4] == b"\x89PNG"
     text = (tmp_path / "example" / "README.md").read_text()
-    for words in ("a \\| b", "5 samples", "not confirmed", "because", "excise reproduce example", "10 in the paper"):
+    for words in ("a \\| b", "5 samples", "not confirmed", "because", "excise reproduce example", "10 at paper scale"):
         assert words in text
     gathered = gather(tmp_path, ["example", "one that was not run"], "../results")
     assert "1 not confirmed" in gathered
+    assert "say nothing about the paper" not in gathered
     assert "../results/example/plot.png" in gathered
 
 
@@ -280,7 +300,9 @@ def test_the_command_runs_and_goes_on(tmp_path):
         done = CliRunner().invoke(cli, ["reproduce", "example", "--quick", "--out-dir", str(tmp_path)])
         assert done.exit_code == 0, done.output
         assert expected in done.output
-        assert "samples: 10 in the paper, 1 here" in done.output
+        assert "samples: 10 at paper scale, 1 here" in done.output
+        assert "verdicts say nothing about the paper" in done.output
+        assert "say nothing about the paper" in (tmp_path / "example" / "README.md").read_text()
     refused = CliRunner().invoke(cli, ["reproduce", "example", "--out-dir", str(tmp_path)])
     assert "samples 1 there, 5 here" in str(refused.exception)
     fresh = CliRunner().invoke(cli, ["reproduce", "example", "--fresh", "--out-dir", str(tmp_path)])
@@ -320,7 +342,7 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
         (["xyzzy"], "there is no experiment 'xyzzy'; for all of them"),
         ([], "give one of"),
         (["bullseye", "--all"], "give one of"),
-        (["bullseye", "--quick", "--paper-scale"], "exclude each other"),
+        (["bullseye", "--quick", "--paper-scale"], "give one of them"),
         (["--page", "page.txt"], "must end in .md"),
         (["--page", "page.md", "--out-dir", "nowhere"], "holds no results"),
     ],

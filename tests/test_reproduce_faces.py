@@ -110,7 +110,8 @@ def figures(*, person=(1.0, 0.9, 0.0), others=(1.0, 0.98, 0.97), retrained=(0.9,
         ({}, ["confirmed", "confirmed", "confirmed"]),
         ({"person": (1.0, 1.0, 0.99)}, ["not confirmed", "not confirmed", "confirmed"]),
         ({"person": (1.0, 0.2, 0.0)}, ["confirmed", "not confirmed", "confirmed"]),
-        ({"others": (1.0, 0.5, 0.3)}, ["confirmed", "confirmed", "not confirmed"]),
+        ({"others": (1.0, 0.85, 0.3)}, ["confirmed", "confirmed", "not confirmed"]),
+        ({"others": (1.0, 0.5, 0.3)}, ["not confirmed", "confirmed", "not confirmed"]),  # the others fell first
     ],
 )
 def test_verdicts(given, verdicts):

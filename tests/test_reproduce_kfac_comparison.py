@@ -108,7 +108,8 @@ def verdicts(measured):
 def test_verdicts_follow_the_figures():
     yes, no, unknown = "confirmed", "not confirmed", "out of reach"
     assert verdicts(made_up(moved={PAPER: -20.0})) == [yes, no, no]
-    assert verdicts(made_up(moved={KFAC: -0.2}, kfac=0.8, paper=0.4)) == [no, yes, yes]
+    assert verdicts(made_up(moved={KFAC: -0.2}, kfac=0.95, paper=0.4)) == [no, yes, yes]
+    assert verdicts(made_up(moved={KFAC: -0.2}, kfac=0.8, paper=0.4)) == [no, no, yes]  # it does something
     assert verdicts(made_up(moved={PAPER: -2.0}, paper=0.4)) == [yes, no, no]  # it forgets, and does damage
     assert verdicts(made_up(moved={}, original=1.5)) == [yes, unknown, unknown]
 

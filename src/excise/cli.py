@@ -491,9 +491,10 @@ def reproduce(
     from excise import reproduce as experiments
     from excise.datasets.files import default_folder
     from excise.reproduce.pages import gather
+    from excise.reproduce.run import write_whole
 
     if quick and paper_scale:
-        raise InputError("--quick and --paper-scale exclude each other.")
+        raise InputError("--quick and --paper-scale are two sizes of a run; give one of them.")
     if sum([name is not None, listed, everything, page is not None]) != 1:
         raise InputError("give one of: the NAME of an experiment, --list, --all, --page FILE.")
     results = out_dir or (Path("results/quick") if quick else Path("results"))
@@ -503,7 +504,7 @@ def reproduce(
     elif page is not None:
         _require_file(page, "--page", (".md",))
         pictures = Path(os.path.relpath(results, page.parent)).as_posix()
-        page.write_text(gather(results, list(experiments.EXPERIMENTS), pictures), encoding="utf-8")
+        write_whole(page, gather(results, list(experiments.EXPERIMENTS), pictures).encode())
         click.echo(f"wrote {page}")
     else:
         names = list(experiments.EXPERIMENTS) if name is None else [experiments.find(name).name]
@@ -516,6 +517,8 @@ def _reproduce(names: Sequence[str], scale: str, results: Path, data_dir: Path, 
     from excise import reproduce as experiments
 
     failed: list[str] = []
+    if scale == "quick":
+        click.echo("A try with small settings: its verdicts say nothing about the paper.")
     for name in names:
         experiment = experiments.find(name)
         click.echo(f"{name}: {experiment.title} ({experiment.where}), on {experiment.data}")

@@ -15,7 +15,9 @@ from excise.task import Task
 from excise.turns import Turns
 
 LEAST_LOSS = 1e-7
-"""Below, 1 - e^-ℓ is rounding error."""
+"""Below, 1 - e^-ℓ is rounding error, and there is nothing to go by."""
+NO_CLASS = -100
+"""The label that cross-entropy leaves out unless told otherwise."""
 
 
 class Denial:
@@ -28,16 +30,14 @@ class Denial:
     def loss(self, model: nn.Module) -> Tensor:
         """Mean denial of the next few samples."""
         outputs, targets = self._task.outputs(model, self._task.batch(self._ids[self._turns.next()]))
-        loss = self._task.loss
-        classes = outputs.ndim == 2 and targets.ndim == 1 and outputs.shape[1] > 1
-        if isinstance(loss, nn.CrossEntropyLoss) and classes:
-            labelled = targets != loss.ignore_index
+        if outputs.ndim == 2 and outputs.shape[1] > 1 and targets.ndim == 1 and not targets.is_floating_point():
+            labelled = targets != getattr(self._task.loss, "ignore_index", NO_CLASS)
             return deny_classes(outputs[labelled], targets[labelled]).sum() / len(targets)
         return deny(self._task.sample_losses(outputs, targets)).mean()
 
 
 def deny(losses: Tensor) -> Tensor:
-    """-log(1 - e^-ℓ) of every loss ℓ ≥ 0.
+    """-log(1 - e^-ℓ) of every loss ℓ ≥ 0, for losses that are not of classes.
 
     >>> deny(torch.tensor([0.5]).log().neg())  # of a probability of one half, the same
     tensor([0.6931])
@@ -51,5 +51,6 @@ def deny_classes(logits: Tensor, labels: Tensor) -> Tensor:
     >>> deny_classes(torch.tensor([[50.0, 0.0]]), torch.tensor([0]))
     tensor([50.])
     """
-    others = logits.scatter(1, labels[:, None], float("-inf"))
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    others = logits.scatter(1, labels.long()[:, None], float("-inf"))
     return logits.logsumexp(1) - others.logsumexp(1)

@@ -52,8 +52,9 @@ class Drift:
         positive(self.lr, "lr")
         require(0 <= self.active <= 1, "active", self.active, "from 0 to 1")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to less than 1")
-        for name in ("decay", "denial"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        for name in ("decay", "denial", "push"):
+            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "a finite number, 0 or more")
+        require(self.active or not self.denial, "active", self.active, "above 0 where denial is, which acts then")
         if self.clip is not None:
             positive(self.clip, "clip")
 
@@ -96,7 +97,7 @@ def drift(
     generator = torch.Generator().manual_seed(seed)
     total = how.epochs * math.ceil(len(residual) / how.batch_size)
     rates = [how.lr * (1 + math.cos(math.pi * at / total)) / 2 for at in range(total)]
-    last_active = round(how.active * total)
+    last_active = max(1, round(how.active * total)) if how.active else 0
     strength = force * how.push * (1 - how.momentum) / max(sum(rates[:last_active]), 1e-12)
     extra = force * max(0.0, how.decay - task.weight_decay)
     velocity = [torch.zeros_like(weight) for weight in weights]

@@ -39,6 +39,7 @@ from excise.views import Lesson
 
 COPIES = 128
 MOST_TRIES = 8  # of shorter and shorter steps
+LEAST_FORCE = 1 / 16  # that a drift is tried with
 Selector = Callable[[Sequence[Observation], Slices], Iterable[int]]
 
 
@@ -73,7 +74,7 @@ class Unlearner:
     Args:
         task: The model, its loss and its data.
         method: ``"excise"``, or ``"paper"`` for all choices as in the paper: joint L-FOCI over 1,000 copies, its
-            rank-one curvature (which needs ``trace``), its noise, and later requests from the noisy weights. It is
+            rank-two curvature (which needs ``trace``), its noise, and later requests from the noisy weights. It is
             there to be compared with; of the options below it heeds ``selection``, ``copies``, ``perturbation``,
             ``seed``, ``noise_seed`` and ``n_jobs``.
         trace: The gradients of the last two epochs, from ``fit(..., recorder=True)`` or a ``GradientRecorder``.
@@ -335,8 +336,11 @@ class Unlearner:
                 return Outcome(set(picked.numbers), picked.scores, share, losses)
             share *= _shorter(limit - before, risen - before)
         move(model, start, {})
+        return self._nothing(picked, request, limit, "step")
+
+    def _nothing(self, picked: Choice, request: Request, limit: float, what: str) -> Outcome:
         warn(
-            f"no step of the {len(request.ids)} samples keeps the loss of retained samples below {limit:.3g}, "
+            f"no {what} of the {len(request.ids)} samples keeps the loss of retained samples below {limit:.3g}, "
             "so none was taken and nothing is forgotten; pass a larger guard=, or see whether the model was trained to "
             "the end.",
             NothingForgottenWarning,
@@ -390,10 +394,12 @@ class Unlearner:
                 denied=denied,
             )
             losses = self._losses_of_probe(model)
-            if share < 0.1 or self._retained_loss(request, losses) <= limit:
+            if self._retained_loss(request, losses) <= limit:
                 return Outcome(set(picked.numbers), picked.scores, share, losses)
             share /= 2
             move(model, start, {})
+            if share < LEAST_FORCE:
+                return self._nothing(picked, request, limit, "drift")
 
     def _as_in_the_paper(self, model: nn.Module, request: Request) -> Outcome:
         """One sample after the other, each with a block of its own."""

@@ -1,4 +1,4 @@
-"""The paper's step, to the letter: joint L-FOCI, then a rank-one curvature of two epochs' gradients."""
+"""The paper's step, to the letter: joint L-FOCI, then a curvature of rank two from finite differences."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Depth:
         return self.mean > max(HALF_A_POINT, 2 * self.error)
 
     def __str__(self) -> str:
-        return f"{100 * self.mean:.1f} ± {100 * self.error:.1f} points"
+        return f"{100 * self.mean:.2f} ± {100 * self.error:.2f} points"
 
 
 def depth(values: Any) -> Depth:
@@ -109,7 +109,11 @@ def _zoom(axes: Any, measured: Measured, name: str) -> None:
     room = 0.08 * max(high - low, 0.01)
     axes.set_ylim(low - 2 * room, high + room)
     ends = {series: np.asarray(measured[name][series], dtype=float)[:, -1] for series in (LITERAL, QUIET)}
-    away = [f"{series}: {values.mean():.3g}" for series, values in ends.items() if not low <= values.mean() <= high]
+    away = [
+        f"{series}: {format(values.mean(), '.3g') if np.isfinite(values).all() else 'no longer a number'}"
+        for series, values in ends.items()
+        if not low <= values.mean() <= high
+    ]
     if away:
         words = "out of the picture at the end:\n" + "; ".join(away)
         axes.text(0.99, 0.01, words, transform=axes.transAxes, ha="right", va="bottom", fontsize=7)
@@ -193,7 +197,7 @@ def _skipping(measured: Measured) -> Claim:
     found = depth(measured["causes"]["skipped"])
     batches = measured["batches"]
     return Claim(
-        'the batch can be skipped, but "this can still lead to odd behavior"',
+        'one can "skip" such removals (here: the batch of one), but "this can still lead to odd behavior"',
         f"skipping the batch of one costs {found} against joining it",
         judged(found.is_dip),
         f"{RULE} The published code divides the norms of the batches that it uses by the number of all, so that with "

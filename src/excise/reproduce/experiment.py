@@ -61,8 +61,8 @@ class Experiment(Generic[S]):
         return {"full": self.settings, "quick": self.quick, "paper": self.published}[scale]
 
     def reductions(self, settings: S) -> list[str]:
-        """Where these settings differ from the paper's."""
+        """Where these settings differ from those of the paper's scale."""
         ours, theirs = asdict(settings), asdict(self.published)  # type: ignore[call-overload]
         return [
-            f"{name}: {theirs[name]} in the paper, {ours[name]} here" for name in ours if ours[name] != theirs[name]
+            f"{name}: {theirs[name]} at paper scale, {ours[name]} here" for name in ours if ours[name] != theirs[name]
         ]

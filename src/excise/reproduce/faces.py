@@ -23,7 +23,7 @@ from excise.drift import Drift
 from excise.errors import InputError
 from excise.networks.vgg import vgg11, vgg16
 from excise.paper import paper_sigma
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
+from excise.reproduce.experiment import Claim, Experiment, Measured, judged
 from excise.reproduce.kept import kept_fit
 from excise.reproduce.plots import band, colour, legend_below, tidy
 from excise.reproduce.removals import remove_one_by_one, supported_removals
@@ -326,6 +326,7 @@ def draw(measured: Measured, figure: Any) -> None:
                     100 * np.mean(measured["ends"][RETRAINED][score]),
                 ],
                 marker="o" if score == "person" else "s",
+                markersize=9,
                 linestyle="none",
                 color=colour("retrained"),
                 label=f"retrained, {'the person' if score == 'person' else 'others'}",
@@ -335,8 +336,9 @@ def draw(measured: Measured, figure: Any) -> None:
                     measured["removed"][-1],
                     100 * np.mean(measured["ends"][AT_ONCE][score]),
                     marker="^" if score == "person" else "v",
+                    markersize=5,
                     linestyle="none",
-                    color=colour("ours"),
+                    color="#7ee0b5",
                     label=f"ours at once, {'the person' if score == 'person' else 'others'}",
                 )
         tidy(axes, x="images removed", y="accuracy, %" if way == PAPER else "", title=way)
@@ -359,7 +361,7 @@ def judge(measured: Measured) -> list[Claim]:
     def drops(way: str) -> tuple[float, float]:
         return first["person"] - last[way]["person"], first["others"] - last[way]["others"]
 
-    faster: Verdict = judged(drops(PAPER)[0] > drops(PAPER)[1] + 0.05)
+    ahead = float((curves[PAPER]["others"] - curves[PAPER]["person"]).mean() - (first["others"] - first["person"]))
     gradual = [steep for one in curves[PAPER]["others"] for steep in -np.diff(one)]
     size = measured["full_size"]
     people = len(measured["half"])
@@ -367,9 +369,10 @@ def judge(measured: Measured) -> list[Claim]:
         Claim(
             "as more images are scrubbed at ε = 1e-5, accuracy on that person drops faster than on the residual set",
             f"{_points(*drops(PAPER))} with the published method; {_points(*drops(QUIET))} without its noise "
-            f"(person / others, points of accuracy, mean over {people} people)",
-            faster,
-            "Rule: by at least 5 points more. "
+            f"(person / others, points of accuracy, mean over {people} people); over the removals the person is "
+            f"{_ahead(ahead)} on average",
+            judged(ahead >= 0.05),
+            "Rule: on average over the removals the person lost at least 5 points more. "
             f"The noise has σ = {measured['sigma']:.2g} on every weight of the slice, as for 262,200 images.",
         ),
         Claim(
@@ -388,7 +391,7 @@ def judge(measured: Measured) -> list[Claim]:
             f"the largest drop of one removal is {100 * max(gradual):.1f} points; supported removals, until others "
             f"lose {100 * measured['drop']:.0f} points: {', '.join(one[PAPER] for one in measured['supported'])}",
             judged(max(gradual) <= measured["drop"]),
-            "Rule: no single removal costs more than that.",
+            f"Rule: no single removal costs more than {100 * measured['drop']:.0f} points.",
         ),
         Claim(
             "unlearning is possible in a network of 145 M parameters, by selecting one slice",
@@ -398,6 +401,10 @@ def judge(measured: Measured) -> list[Claim]:
             "confirmed",
         ),
     ]
+
+
+def _ahead(share: float) -> str:
+    return f"{100 * abs(share):.0f} points {'ahead of' if share > 0 else 'behind'} the others in losing accuracy"
 
 
 def _points(person: float, others: float) -> str:
@@ -438,6 +445,7 @@ EXPERIMENT = Experiment(
     draw=draw,
     judge=judge,
     notes="""
+The text of the paper has 5 epochs of fine-tuning and ε = 1e-5, its appendix 4 and 1e-4; the text's are taken.
 VGG-Face's images and weights are not to be had here, so a VGG-11 of a quarter of the width is trained on eight images
 of each of the 40 people of ORL, and fine-tuned as in the paper to record the gradients that its update needs; two more
 images of each person are for testing. With the images in `vgg_face_dataset/` and `vgg_face.mat` (or its conversion

@@ -420,7 +420,7 @@ def compare(one: Floats, other: Floats, counts: NDArray[np.bool_]) -> Pairs:
 EXPERIMENT = Experiment(
     name="full-hessian",
     title="the block step against the full Hessian, and how their gap shrinks",
-    where="Lemma 1 (proof in appendix A), Section 6.1",
+    where="Lemma 1 (proof in appendix A), section 7.1",
     data="MNIST, logistic regression on 500 to 50,000 images",
     published=Settings(),
     settings=Settings(),

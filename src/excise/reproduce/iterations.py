@@ -172,7 +172,8 @@ def draw(measured: Measured, figure: Any) -> None:
     axes.plot(measured["iterations"], bound, color="#0b6e4f", linestyle=":", label="our certificate (a bound)")
     axes.axhline(1, color="0.7", linewidth=1, zorder=0)
     axes.set_yscale("log")
-    tidy(axes, x="iterations", y="distance to retrained, share of before", legend=True)
+    tidy(axes, x="iterations", y="distance to retrained, share of before")
+    axes.legend(fontsize=8, frameon=False, loc="center right")
 
 
 def judge(measured: Measured) -> list[Claim]:
@@ -183,14 +184,15 @@ def judge(measured: Measured) -> list[Claim]:
     last = {name: float(np.median(runs[:, -1])) for name, runs in left.items()}
     return [
         Claim(
-            "Theorem 1: iteratively applying the algorithm converges exponentially fast",
+            "Theorem 1: iteratively applying the algorithm converges exponentially fast (in expectation)",
             f"block Newton steps on the objective without the sample leave {last[RESIDUAL]:.1e} of the distance after "
             f"{measured['iterations'][-1]} iterations, and each of the second half multiplies it by "
             f"{factors.mean():.3f} (largest of {len(factors)} runs {factors.max():.3f}); the certificate held in "
             f"{'every' if held else 'not every'} case; steps in all slices at once leave {last[WHOLE]:.1e}",
-            judged(held and factors.max() < 0.99),
-            "Rule: a factor below 0.99 in every run, and the certificate holds. Not for Algorithm 1 as printed, which "
-            "steps along the sample's gradient each time: next row.",
+            judged(held and factors.mean() < 0.99),
+            "Rule: a mean factor below 0.99, at which 1,000 iterations would still leave less than 1e-4, and the "
+            "certificate holds. Not for Algorithm 1 as printed, which steps along the sample's gradient each time: see "
+            "the next row.",
         ),
         Claim(
             "Algorithm 1, repeated, is that iteration",
@@ -198,8 +200,8 @@ def judge(measured: Measured) -> list[Claim]:
             f"{measured['repetitions'][-1]} iterations with our curvature and {last[LITERAL]:.2g} times with the "
             "published one",
             judged(max(last[AGAIN], last[LITERAL]) < 1),
-            "The sample's gradient does not vanish at the retrained model, so each repetition removes the sample once "
-            "more; the residual objective's does.",
+            "Rule: the distance is smaller than at first. The sample's gradient does not vanish at the retrained "
+            "model, so each repetition removes the sample once more; the residual objective's does.",
         ),
     ]
 

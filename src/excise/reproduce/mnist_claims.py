@@ -105,19 +105,27 @@ def _last(measured: Measured, steps: str, selection: str, name: str) -> float:
     return float(np.mean([curve[-1] for curve in measured["series"][steps][selection][name]]))
 
 
+def _means(measured: Measured, steps: str, selection: str, name: str) -> NDArray[np.float64]:
+    """Over the runs, at every measurement."""
+    means: NDArray[np.float64] = np.asarray(measured["series"][steps][selection][name], dtype=float).mean(axis=0)
+    return means
+
+
 def _close_to_full(measured: Measured) -> Claim:
     def trio(steps: str, name: str) -> str:
         return " / ".join(f"{_last(measured, steps, selection, name):.1%}" for selection in (FULL, LFOCI, RANDOM))
 
-    behind = max(
-        _last(measured, NOISY, FULL, name) - _last(measured, NOISY, LFOCI, name) for name in (RESIDUAL, VALIDATION)
+    apart = max(
+        float(np.abs(np.subtract(*(_means(measured, NOISY, selection, name) for selection in (FULL, LFOCI)))).max())
+        for name in (RESIDUAL, VALIDATION)
     )
     found = "; ".join(f"{steps} {trio(steps, RESIDUAL)} and {trio(steps, VALIDATION)}" for steps in STEPS)
     return Claim(
         "with the slices that L-FOCI selects, accuracies are those of the full Hessian update",
         f"residual and validation accuracy after {measured['removed'][-1]} removals, full / L-FOCI / random: {found}",
-        judged(behind <= CLOSE),
-        f"Confirmed if L-FOCI is at most {100 * CLOSE:g} points below the full update, under the published step.",
+        judged(apart <= CLOSE),
+        f"Confirmed if the two are never more than {100 * CLOSE:g} points apart under the published step; at some "
+        f"number of removals they are {100 * apart:.1f} apart, as they lose what they knew at different times.",
     )
 
 

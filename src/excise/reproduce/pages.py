@@ -20,6 +20,7 @@ def page(result: Result, *, plot: str = "plot.png", level: int = 1) -> str:
         "",
         f"In the paper: {result['where']}. Here on {result['data']}.",
         "",
+        *_only_tried(result),
         *claims_table(result),
         "",
         f"![{result['title']}]({plot})",
@@ -40,6 +41,13 @@ def page(result: Result, *, plot: str = "plot.png", level: int = 1) -> str:
         *_settings(result),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _only_tried(result: Result) -> list[str]:
+    """What a small run must say first."""
+    if "--quick" not in result["command"]:
+        return []
+    return ["**A try with small settings (`--quick`): its verdicts say nothing about the paper.**", ""]
 
 
 def claims_table(result: Result) -> list[str]:
@@ -73,11 +81,12 @@ def gather(folder: Path, names: Sequence[str], pictures: str) -> str:
     lines = [
         "# The paper's claims, measured",
         "",
-        "Every table and figure of *Deep Unlearning via Randomized Conditionally Independent Hessians* (CVPR 2022) has "
-        "a command that measures it: `excise reproduce NAME`. This page is written by "
-        "`excise reproduce --page docs/results.md` from what those commands left in `results/`; verdicts are computed "
-        f"from the figures. Of {len(verdicts)} claims: {counts}.",
+        "Every table and every figure with measurements of *Deep Unlearning via Randomized Conditionally Independent "
+        "Hessians* (CVPR 2022) has a command that measures it: `excise reproduce NAME`. This page is written by "
+        "`excise reproduce --page FILE` from what those commands left; verdicts are computed from the figures, by the "
+        f"rule that stands with each. Of {len(verdicts)} claims: {counts}.",
         "",
+        *next((lines for lines in map(_only_tried, results) if lines), []),
         *overview(results),
         "",
     ]
@@ -93,8 +102,8 @@ def read_result(file: Path) -> dict[str, Any]:
     """A result that was written before."""
     try:
         result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        result["claims"], result["experiment"]
-    except (ValueError, KeyError):
+        page(result)
+    except (ValueError, KeyError, TypeError):
         raise InputError(
             f"{file} is not a result of excise reproduce; run the experiment again with --fresh."
         ) from None
@@ -105,7 +114,12 @@ def _settings(result: Result) -> list[str]:
     settings = "; ".join(f"{name} {_value(value)}" for name, value in result["settings"].items())
     lines = [f"Settings: {settings}."]
     if result["reductions"]:
-        lines += ["", "Other than in the paper, for this machine:", ""]
+        lines += [
+            "",
+            "Other than at `--paper-scale` (the paper's settings; its code's, or ours, where it names none), for this "
+            "machine:",
+            "",
+        ]
         lines += [f"- {reduction}" for reduction in result["reductions"]]
     return lines
 

@@ -452,7 +452,7 @@ def _enlarged(activation: Any, shape: tuple[int, ...]) -> Any:
 EXPERIMENT = Experiment(
     name="reid",
     title="a person removed from a network that finds people again",
-    where="Figure re-ID, section 5.5 and appendix B",
+    where="Figure 8, section 7.4 and appendix B",
     data="ORL faces (40 people, 10 images each), a stand-in for Market-1501, MSMT17, PRID and GRID",
     published=Settings(),
     settings=Settings(

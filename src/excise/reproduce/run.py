@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import pickle
 import re
 import shutil
 import time
@@ -16,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import excise
 from excise.audit_table import plain
-from excise.errors import ExciseError, InputError
+from excise.errors import DataError, ExciseError, InputError
 from excise.progress import Bar
 
 S = TypeVar("S")
@@ -77,9 +78,10 @@ class Run(Generic[S]):
             self._say(f"{key}: {seconds:.1f} s")
         else:
             self._say(f"{key}: kept")
-        record = json.loads(file.read_text())
-        self._seen[key] = record["seconds"]
-        return record["value"]
+        with reading(file):
+            record = json.loads(file.read_text())
+            self._seen[key] = record["seconds"]
+            return record["value"]
 
     def tensors(self, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The same for what is large: tensors, numbers and words in dictionaries, lists and tuples."""
@@ -94,10 +96,11 @@ class Run(Generic[S]):
             self._say(f"{key}: {seconds:.1f} s")
         else:
             self._say(f"{key}: kept")
-        record = torch.load(file, weights_only=True)
-        self._seen[key] = record["seconds"]
-        outcome: dict[str, Any] = record["value"]
-        return outcome
+        with reading(file):
+            record = torch.load(file, weights_only=True)
+            self._seen[key] = record["seconds"]
+            outcome: dict[str, Any] = record["value"]
+            return outcome
 
     def progress(self, label: str, total: float) -> Bar:
         """A bar for the inside of a long step: ``with run.progress("removing", 1000) as bar: bar.advance(1)``."""
@@ -129,7 +132,7 @@ class Run(Generic[S]):
             "data": str(self.data_dir.resolve()),
         }
         file = self._steps / "run.json"
-        if not file.exists():
+        if not any(other != file for other in self._steps.glob("[!.]*")):  # a run without a step binds no one
             with naming(self._steps):
                 self._steps.mkdir(parents=True, exist_ok=True)
             write_whole(file, json.dumps(config, indent=2).encode())
@@ -169,14 +172,25 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
+def reading(file: Path) -> Any:
+    """Say which step is damaged, and what to do."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError, pickle.UnpicklingError):
+        raise DataError(
+            f"{file} is damaged; delete it, and the same command makes this step again (or --fresh all of them)."
+        ) from None
+
+
+@contextlib.contextmanager
 def naming(file: Path) -> Any:
     """Say which file could not be written, and that what was complete is kept."""
     try:
         yield
     except OSError as error:
         raise DiskError(
-            f"{file}: could not be written ({error.strerror}); the steps before it are kept, and the same command "
-            "goes on from there."
+            f"{file}: could not be written ({error.strerror}); steps that were complete are kept, and the same "
+            "command goes on from there once it can be, or name another folder by --out-dir."
         ) from None
 
 

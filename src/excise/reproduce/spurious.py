@@ -355,8 +355,11 @@ def _over_runs(runs: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return values.mean(axis=0).filled(0.0), values.std(axis=0).filled(0.0)
 
 
+RULE = "Confirmed if it is better than all and than random factors, by two standard errors of the differences."
+
+
 def judge(measured: Measured) -> list[Claim]:
-    """Best means: above both others by more than a standard error of the paired differences over the runs."""
+    """Best means: above both others by more than two standard errors of the paired differences over the runs."""
     shown = _shown(measured)
     overall = {name: np.asarray(runs)[:, shown] for name, runs in measured["scores"]["overall"].items()}
     lower = {name: lower_accuracies(measured, name) for name in SELECTIONS}
@@ -369,19 +372,22 @@ def judge(measured: Measured) -> list[Claim]:
             f"overall {_listed(overall)}; {_by_strength(measured, 'overall')}",
             _best(overall),
             f"L-FOCI's factors over {len(measured['chosen'])} runs: {counts}. They are the ones that the label is told "
-            "by, so features that hide them have to hide a part of the label; few random factors are.",
+            "by, so features that hide them have to hide a part of the label; few random factors are. "
+            f"{RULE}",
         ),
         Claim(
             "FOCI preserves high accuracy on the samples with and without correlated attributes, best of the three",
             f"the lower of the two accuracies, mean over the factors with a correlation of 0.1 or more: "
             f"{_listed(lower)}",
             _best(lower),
+            RULE,
         ),
         Claim(
             "regularising over a large number of outside factors can adversely affect training",
             f"against all {len(measured['factors'])}: {overall[ALL].mean():.3f} overall, "
             f"{overall[NONE].mean():.3f} without regularisation",
             judged(above(overall[NONE], overall[ALL])),
+            "Confirmed if none is better than all by two standard errors.",
         ),
     ]
     if "shifted" not in measured["scores"]:
@@ -395,8 +401,9 @@ def judge(measured: Measured) -> list[Claim]:
             f"where factors say nothing about the label any more: {_listed(shifted)} (mean of both labels; 0.5 is "
             f"chance); {_by_strength(measured, 'shifted')}",
             judged(helped),
-            "Confirmed if L-FOCI's is better than none, and all of them are not better than L-FOCI's. The factors left "
-            "out are correlated with the label too, and nothing keeps the network from using them.",
+            "Confirmed if L-FOCI's is better than none, and all of them not better than L-FOCI's, by two standard "
+            "errors of the differences. The factors left out are correlated with the label too, and nothing keeps the "
+            "network from using them.",
         ),
     ]
 
@@ -410,10 +417,10 @@ def lower_accuracies(measured: Measured, selection: str) -> NDArray[np.float64]:
 
 
 def above(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-    """Whether the mean of the paired differences is above 0 by more than its standard error."""
+    """Whether the mean of the paired differences is above 0 by more than two standard errors."""
     differences = one - other
     error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
-    return float(differences.mean()) > error
+    return float(differences.mean()) > 2 * error
 
 
 def _best(scores: dict[str, NDArray[np.float64]]) -> Verdict:
