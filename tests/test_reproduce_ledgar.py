@@ -232,7 +232,7 @@ def made_up(overall, of_class=(0.9, 0.3), retrained=0.85):
     one = {"overall": 0.8, "of_class": 0.84, "loss": 0.12}
     of_class_alone = {
         "paper": noisy,
-        "paper, noise of this size": {"overall": 0.1, "of_class": 0.0},
+        "paper, noise of this size": {"overall": 0.1, "of_class": 0.0, "slices": 3, "layers": "2 layers"},
         "ours": {"removed": removed, "overall": [0.8] * 4, "of_class": [0.9, 0.88, 0.86, 0.84], "loss": [0.1] * 4},
         "drift": one,
     }

@@ -230,11 +230,13 @@ def _literally(run: Run[Settings], trained: Trained, name: str, epsilon: float) 
     return _columns(rows) | {"outside": _outside(trained, unlearner.model, name)}
 
 
-def _at_once(trained: Trained, name: str) -> Scores:
+def _at_once(trained: Trained, name: str) -> dict[str, Any]:
     """One removal, with the noise that the paper's formula asks for with as many samples as there are here."""
     unlearner = _published(trained, len(trained.corpus.train))
-    unlearner.forget(trained.corpus.removed[name][:1], epsilon=max(EPSILONS), delta=trained.settings.delta)
-    return scores(trained, unlearner.model, name, 1)
+    done = unlearner.forget(trained.corpus.removed[name][:1], epsilon=max(EPSILONS), delta=trained.settings.delta)
+    layers = list(dict.fromkeys(slice_.rpartition("[")[0] for slice_ in done.slices))
+    noisy = {"slices": len(done.slices), "layers": layers[0] if len(layers) == 1 else f"{len(layers)} layers"}
+    return scores(trained, done.model, name, 1) | noisy
 
 
 def _ours(run: Run[Settings], trained: Trained, name: str) -> dict[str, Any]:
