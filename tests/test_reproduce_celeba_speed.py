@@ -94,18 +94,19 @@ def _made_up(slow: float, quick: float, literal: float, sets: Any) -> dict[str, 
 
 def test_verdicts_follow_the_figures() -> None:
     alike = judge(_made_up(10.0, 1.0, 0.39, ([1, 2], [1, 2])))
-    assert [claim.verdict for claim in alike] == ["confirmed"] * 4
+    assert [claim.verdict for claim in alike] == ["confirmed"] * 5
     assert "10.0 times; one coefficient by 5.0 times" in alike[0].measured
-    assert "2.0 times" in alike[0].why
-    unlike = judge(_made_up(1.0, 1.1, 0.2, ([1, 2], [3, 4])))
-    assert [claim.verdict for claim in unlike] == ["not confirmed"] * 4
-    assert "-0.200 with noise on all variables" in unlike[2].measured
+    assert "2.0 times as long with ties as with noise at 1,000 rows and 10.0 times at 8,000" in alike[1].measured
+    figures = _made_up(1.0, 1.1, 0.2, ([1, 2], [3, 4]))
+    unlike = judge(figures | {"growth": {"rows": [1000, 8000], "seconds": {FOCI: [0.1, 0.8], LFOCI: [0.1, 0.8]}}})
+    assert [claim.verdict for claim in unlike] == ["not confirmed"] * 5
+    assert "-0.200 with noise on all variables" in unlike[3].measured
 
 
 def test_blankets_that_chance_alone_changes_can_not_be_compared() -> None:
     measured = _made_up(10.0, 1.0, 0.39, ([1, 2], [1, 2]))
     measured["textbook"] = [one | {"two_draws": [[1], [2]]} for one in measured["textbook"]]
-    assert judge(measured)[3].verdict == "out of reach"
+    assert judge(measured)[4].verdict == "out of reach"
 
 
 def test_the_plot_has_a_pair_of_columns_per_attribute() -> None:
