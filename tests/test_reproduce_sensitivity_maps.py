@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Task
+from excise.reproduce.experiment import clearly_above
 from excise.reproduce.plots import new_figure
 from excise.reproduce.sensitivity_maps import (
     EXPERIMENT,
@@ -17,7 +18,6 @@ from excise.reproduce.sensitivity_maps import (
     Explained,
     PatchNoise,
     area,
-    clearly_above,
     curves,
     gradient_map,
     packed,

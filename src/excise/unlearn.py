@@ -373,10 +373,10 @@ class Unlearner:
         step = {name: torch.zeros_like(weight) for name, weight in start.items()}
         if how.push:
             step |= block.scatter(self._influence(model, block, request), start)
-        share = 1.0
+        share, ids = 1.0, torch.tensor(request.ids)
         while True:
             request.stages.begin("drifting", how.epochs)
-            ids, lesson, denied = torch.tensor(request.ids), None, None
+            lesson, denied = None, None
             if how.views is not None:
                 lesson = Lesson(self.task, model, ids, how.views, request.seed)
             if how.denial:

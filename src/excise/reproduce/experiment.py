@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from excise.reproduce.run import Run
 
 S = TypeVar("S")
@@ -28,6 +31,13 @@ class Claim:
 def judged(holds: object) -> Verdict:
     """The verdict on a claim that can be measured here."""
     return "confirmed" if holds else "not confirmed"
+
+
+def clearly_above(one: ArrayLike, other: ArrayLike) -> bool:
+    """Whether the paired differences have a mean of more than two standard errors."""
+    differences = np.asarray(one) - np.asarray(other)
+    error = float(differences.std(ddof=1)) / np.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return bool(differences.mean() > 2 * error)
 
 
 @dataclass(frozen=True)

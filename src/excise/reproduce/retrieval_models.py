@@ -21,7 +21,7 @@ from excise.networks.resnet import resnet20, resnet50, resnet56
 from excise.reproduce.people import Album, People
 from excise.task import Ids, Task, positions
 from excise.training import GradientRecorder, GradientTrace, batch_sizes
-from excise.utility import retrieval
+from excise.utility import Retrieval, retrieval
 
 HEAD = ("linear.", "fc.", "classifier.")  # what the last layer is called in files of weights
 TOGETHER = 64  # images in a forward pass
@@ -170,14 +170,7 @@ def scores(seen: Seen, before: Seen, people: People, person: int) -> dict[str, f
     query, gallery = comparable(seen.query), comparable(seen.gallery)
     found: dict[str, float] = {}
     for name, rows in groups.items():
-        result = retrieval(
-            query[rows],
-            who[rows],
-            gallery,
-            people.gallery.people,
-            query_cameras=people.query.cameras[rows],
-            gallery_cameras=people.gallery.cameras,
-        )
+        result = _retrieved(people, query, gallery, rows)
         found[f"{name} mAP"], found[f"{name} rank-1"] = result.mean_average_precision, result.rank1
     change = 1 - np.nan_to_num(seen.maps * before.maps).sum(axis=(1, 2))
     kept = (who != person) & (who < people.trained)
@@ -190,14 +183,20 @@ def scores(seen: Seen, before: Seen, people: People, person: int) -> dict[str, f
 def by_pixels(people: People) -> float:
     """The mAP of everyone without a network, by the pixels of small images: what training has to surpass."""
     query, gallery = (comparable(_small(album)) for album in (people.query, people.gallery))
+    everyone = np.ones(len(people.query), dtype=bool)
+    return _retrieved(people, query, gallery, everyone).mean_average_precision
+
+
+def _retrieved(people: People, query: Floats, gallery: Floats, rows: NDArray[np.bool_]) -> Retrieval:
+    """How well the queries of some rows find their people among the whole gallery."""
     return retrieval(
-        query,
-        people.query.people,
+        query[rows],
+        people.query.people[rows],
         gallery,
         people.gallery.people,
-        query_cameras=people.query.cameras,
+        query_cameras=people.query.cameras[rows],
         gallery_cameras=people.gallery.cameras,
-    ).mean_average_precision
+    )
 
 
 def _small(album: Album) -> Floats:

@@ -19,7 +19,7 @@ from excise.datasets.cifar import load_cifar, normalised
 from excise.datasets.mnist import load_mnist
 from excise.networks.resnet import resnet20
 from excise.networks.small import mlp
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
+from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, clearly_above, judged
 from excise.reproduce.kept import kept_fit
 from excise.reproduce.plots import tidy
 from excise.reproduce.run import Run
@@ -428,13 +428,6 @@ def verdict(found: Measured) -> Verdict:
     deletes = clearly_above(found["deleted"][RANDOM]["areas"], found["deleted"][XI]["areas"])
     inserts = clearly_above(found["inserted"][XI]["areas"], found["inserted"][RANDOM]["areas"])
     return judged(deletes and inserts and found["with itself"] >= ALIKE)
-
-
-def clearly_above(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether the paired differences have a mean of more than two standard errors."""
-    differences = np.asarray(one) - np.asarray(other)
-    error = float(differences.std(ddof=1)) / np.sqrt(len(differences)) if len(differences) > 1 else 0.0
-    return bool(differences.mean() > 2 * error)
 
 
 def _figures(found: Measured, copies: int) -> str:

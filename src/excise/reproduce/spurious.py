@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from excise.networks.small import seeded
 from excise.reproduce.attributed import Attributed, Attributes, Digits, attributes_of, faces
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
+from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, clearly_above, judged
 from excise.reproduce.plots import band, tidy
 from excise.reproduce.run import Run
 from excise.selection import lfoci
@@ -386,14 +386,14 @@ def judge(measured: Measured) -> list[Claim]:
             "regularising over a large number of outside factors can adversely affect training",
             f"against all {len(measured['factors'])}: {overall[ALL].mean():.3f} overall, "
             f"{overall[NONE].mean():.3f} without regularisation",
-            judged(above(overall[NONE], overall[ALL])),
+            judged(clearly_above(overall[NONE], overall[ALL])),
             "Confirmed if none is better than all by two standard errors.",
         ),
     ]
     if "shifted" not in measured["scores"]:
         return claims
     shifted = {name: np.asarray(runs)[:, shown] for name, runs in measured["scores"]["shifted"].items()}
-    helped = above(shifted[FOCI], shifted[NONE]) and not above(shifted[ALL], shifted[FOCI])
+    helped = clearly_above(shifted[FOCI], shifted[NONE]) and not clearly_above(shifted[ALL], shifted[FOCI])
     return [
         *claims,
         Claim(
@@ -416,15 +416,8 @@ def lower_accuracies(measured: Measured, selection: str) -> NDArray[np.float64]:
     return lower
 
 
-def above(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-    """Whether the mean of the paired differences is above 0 by more than two standard errors."""
-    differences = one - other
-    error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
-    return float(differences.mean()) > 2 * error
-
-
 def _best(scores: dict[str, NDArray[np.float64]]) -> Verdict:
-    return judged(all(above(scores[FOCI], scores[other]) for other in (ALL, RANDOM)))
+    return judged(all(clearly_above(scores[FOCI], scores[other]) for other in (ALL, RANDOM)))
 
 
 def _listed(scores: dict[str, NDArray[np.float64]]) -> str:
