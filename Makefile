@@ -2,18 +2,37 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint benchmark clean
+.PHONY: demo quick test fuzz kills lint docs benchmark clean
 
 demo: .venv/ready
 	$(BIN)/excise demo
 
+# Within a minute on two cores: everything but the slow tests.
+quick: .venv/ready
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
+
+# Within six minutes on two cores.
 test: .venv/ready lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
+
+# 200 times kill -9 while files are written, of which make test does 20.
+kills: .venv/ready
+	EXCISE_KILLS=200 $(BIN)/pytest tests/_support/test_kills.py
+
+# 20,000 malformed inputs, others each time; a tenth of them, always the same, are in "make test". About four minutes.
+fuzz: .venv/ready
+	EXCISE_FUZZ=20000 $(BIN)/pytest -n 2 --dist worksteal tests/fuzz
 
 lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+# The pages of docs/ and the API as a site in site/.
+docs: .venv/ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 # The speed tables and plots of docs/benchmarks.md; about half an hour on 2 cores.
 benchmark: .venv/ready
@@ -30,4 +49,4 @@ benchmark: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis

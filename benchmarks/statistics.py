@@ -19,8 +19,10 @@ import numpy as np
 
 from benchmarks import plain
 from excise import codec, foci, lfoci
+from excise._support.files import write_figure, write_whole
 from excise.datasets.celeba import load_attributes
-from excise.incremental import available_cores
+from excise.datasets.files import default_folder
+from excise.statistics._incremental import available_cores
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -214,7 +216,7 @@ def growth(quick: bool) -> str:
 
 def save(figure: Any, name: str) -> None:
     (DOCS / "images").mkdir(exist_ok=True)
-    figure.savefig(DOCS / "images" / name, dpi=130)
+    write_figure(DOCS / "images" / name, figure, dpi=130)
 
 
 def in_new_process(work: Callable[..., None], *arguments: Any) -> Any:
@@ -232,7 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     parser.add_argument("--only", help="run only the part with this name")
-    parser.add_argument("--data-dir", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data-dir", type=Path, default=default_folder())
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
     options = parser.parse_args()
     celeba = options.data_dir / "celeba"
@@ -258,7 +260,7 @@ def main() -> None:
                 sections.append(f"## {name}\n\n{part()}")
             print(sections[-1], flush=True)
     if options.write and options.only is None:
-        (DOCS / "benchmarks.md").write_text("\n".join(sections))
+        write_whole(DOCS / "benchmarks.md", "\n".join(sections))
 
 
 if __name__ == "__main__":

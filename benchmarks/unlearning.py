@@ -21,15 +21,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from excise import Drift, Task, Unlearner, fit
-from excise.batchnorm import reestimate
+from excise import Drift, Joint, PerLayer, Step, Task, Unlearner, fit
 from excise.datasets.cifar import load_cifar, normalised
+from excise.datasets.files import default_folder
 from excise.datasets.mnist import load_mnist
 from excise.networks.resnet import resnet20
 from excise.networks.small import logistic, mlp
+from excise.training.batchnorm import reestimate
 from experiments.cases import EPOCHS, NETWORKS, make_case
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = default_folder()
 THREADS = 2
 LOSS = nn.CrossEntropyLoss(reduction="none")
 
@@ -66,7 +67,7 @@ def small(name: str) -> dict[str, Any]:
     train = TensorDataset(torch.tensor(images[:4000]), torch.tensor(labels[:4000]))
     model, decay = (logistic(0), 0.01) if name == "logistic" else (mlp(0, (784, 64, 10)), 1e-3)
     task = Task(fit(Task(model, LOSS, train, weight_decay=decay)).model, LOSS, train, weight_decay=decay)
-    unlearner = Unlearner(task, copies=1000)
+    unlearner = Unlearner(task, Step(PerLayer(copies=1000)))
     preparing = seconds(unlearner.prepare)
     for sample in range(5):
         unlearner.forget([sample])
@@ -81,11 +82,11 @@ def small(name: str) -> dict[str, Any]:
     }
 
 
-def removal(task: Task, copies: int, batch: int, requested: int = 5, **options: Any) -> dict[str, Any]:
+def removal(task: Task, selection: PerLayer | Joint, batch: int, requested: int = 5) -> dict[str, Any]:
     """One removal against the bare forward passes of its copies."""
-    before = gibibytes()
+    before, copies = gibibytes(), selection.copies
     forward = bare_forward(task, copies, batch)
-    unlearner = Unlearner(task, copies=copies, **options)
+    unlearner = Unlearner(task, Step(selection))
     preparing = seconds(unlearner.prepare)
     after_prepare = gibibytes()
     requests = []
@@ -110,7 +111,7 @@ def cifar_resnet20() -> dict[str, Any]:
     images, labels = load_cifar(DATA / "cifar-10-batches-bin", "train")
     train = TensorDataset(normalised(images), torch.tensor(labels))
     weights = next((DATA / "weights").glob("resnet20-*.pt"))
-    return removal(Task(resnet20(weights), LOSS, train, weight_decay=1e-4), copies=1000, batch=128)
+    return removal(Task(resnet20(weights), LOSS, train, weight_decay=1e-4), PerLayer(copies=1000), batch=128)
 
 
 def random_images(count: int, height: int, width: int, classes: int) -> TensorDataset:
@@ -130,10 +131,10 @@ def resnet50() -> dict[str, Any]:
 
     task = Task(model, LOSS, random_images(64, 256, 128, 751), weight_decay=5e-4, forward=forward)
     reestimate(task, model, torch.arange(64))  # at the initial statistics its outputs are in the thousands
-    return removal(task, copies=100, batch=8, requested=3)
+    return removal(task, PerLayer(copies=100), batch=8, requested=3)
 
 
-def vgg16(selection: Any = "per-layer") -> dict[str, Any]:
+def vgg16(selection: PerLayer | Joint) -> dict[str, Any]:
     """The face model: VGG-16 of 224 × 224 with 2,622 outputs and random weights."""
     torch.manual_seed(0)
     layers: list[nn.Module] = []
@@ -146,7 +147,7 @@ def vgg16(selection: Any = "per-layer") -> dict[str, Any]:
     head = [nn.Linear(512 * 49, 4096), nn.ReLU(inplace=True), nn.Linear(4096, 4096), nn.ReLU(inplace=True)]
     model = nn.Sequential(*layers, nn.Flatten(), *head, nn.Linear(4096, 2622)).eval()
     task = Task(model, LOSS, random_images(8, 224, 224, 2622), weight_decay=5e-4)
-    return removal(task, copies=100, batch=4, requested=1, selection=selection)
+    return removal(task, selection, batch=4, requested=1)
 
 
 def cifar_cnn() -> dict[str, Any]:
@@ -156,7 +157,7 @@ def cifar_cnn() -> dict[str, Any]:
     once = Unlearner(case.task)
     preparing = seconds(once.prepare)
     forty = once.forget(case.ids.tolist())
-    views = Unlearner(case.task, refine=Drift.of_images(flip=True)).prepare().forget(case.ids.tolist())
+    views = Unlearner(case.task, Drift.of_images(flip=True)).prepare().forget(case.ids.tolist())
     many = Unlearner(case.task).prepare()
     single = [many.forget([int(sample)]).seconds for sample in case.kept[:100]]
     return {
@@ -177,8 +178,8 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "cnn": cifar_cnn,
     "resnet20": cifar_resnet20,
     "resnet50": resnet50,
-    "vgg16": vgg16,
-    "vgg16-cheap": lambda: vgg16("cheap"),
+    "vgg16": lambda: vgg16(PerLayer(copies=100)),
+    "vgg16-cheap": lambda: vgg16(Joint("cheap", copies=100)),
 }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +19,9 @@ from excise import Task, fit
 from excise.datasets.cifar import load_cifar, normalised
 from excise.datasets.mnist import load_mnist
 from excise.networks import small as networks
+from excise.task.hashing import hash_of_model
+from excise.task.ids import all_but
+from excise.training.model_cache import content_key, kept_model
 
 SAMPLES, HELD_OUT, EPOCHS, DECAY, CLASSES = 4000, 10_000, 30, 1e-3, 10
 REQUESTS = ("random", "class", "hardest", "mislabelled", "whole class")
@@ -67,7 +68,7 @@ class Case:
     @property
     def kept(self) -> Ints:
         """Training samples that are not forgotten."""
-        return np.setdiff1d(np.arange(len(self.labels)), self.ids)
+        return np.asarray(all_but(self.ids, len(self.labels)))
 
     def seconds_of_retraining(self, epochs: int = 2) -> float:
         """What a retraining takes on this machine now, from a few of its epochs."""
@@ -107,19 +108,10 @@ def make_case(network: str, request: str, seed: int, *, retrainings: int, data_d
 
 def _kept_fit(task: Task, without: Ints, seed: int, name: Path) -> nn.Module:
     """``fit`` on all other samples, or its outcome from the folder where it was done before."""
-    kept = np.setdiff1d(np.arange(len(task.train_set)), without)
-    targets = task.train_set.tensors[1].numpy()
-    start = [parameter.detach().numpy().tobytes() for parameter in task.model.parameters()]
-    inputs = task.train_set.tensors[0].numpy().tobytes()
-    digest = hashlib.sha256(b"".join([inputs, targets.tobytes(), kept.tobytes(), *start]))
-    digest.update(json.dumps([EPOCHS, DECAY, seed]).encode())
-    file = name.with_name(f"{name.name}-{digest.hexdigest()[:12]}.pt")
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fitted = fit(task, ids=kept, epochs=EPOCHS, seed=seed)
-        torch.save(fitted.model.state_dict(), file)
-    task.model.load_state_dict(torch.load(file, weights_only=True))
-    return task.model.eval()
+    kept = all_but(without, len(task.train_set))
+    key = content_key(task, without.tolist(), EPOCHS, seed, hash_of_model(task.model))
+    file = name.with_name(f"{name.name}-{key}.safetensors")
+    return kept_model(file, task.model, lambda: fit(task, ids=kept, epochs=EPOCHS, seed=seed)).fitted.model
 
 
 def logits(model: nn.Module, images: Tensor) -> Any:

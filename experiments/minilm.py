@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, BertForSequenceClassification
 from transformers.utils import logging
 
-from excise import Task, Unlearner, fit
-from excise.activations import TokenReplacement
+from excise import PerLayer, Step, Task, Unlearner, fit
+from excise.datasets.files import default_folder
+from excise.slices.activations import TokenReplacement
 
 CLAUSES, PROVISIONS = "legal_clauses_proto13_noheading.jsonl.gz", "ledgar_lexglue_test1000_proto13.jsonl.gz"
 LENGTH, DECAY, LEARNING_RATE, BATCH = 64, 1e-3, 0.02, 16
@@ -84,7 +85,7 @@ def words_of(tokenizer: Any, slices: Sequence[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data-dir", type=Path, default=default_folder())
     parser.add_argument("--samples", type=int, default=400, help="clauses to train on (default: 400)")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--forget", type=int, default=3, help="how many clauses to forget (default: 3)")
@@ -121,7 +122,8 @@ def main() -> None:
     print(f"trained for {options.epochs} epochs in {fitted.seconds:.0f} s\n", flush=True)
     task = replace(start, model=fitted.model)
     begin = time.perf_counter()
-    done = Unlearner(task, perturbation=TokenReplacement.for_tokenizer(tokenizer), seed=options.seed).forget(ids)
+    selection = PerLayer(perturbation=TokenReplacement.for_tokenizer(tokenizer))
+    done = Unlearner(task, Step(selection), seed=options.seed).forget(ids)
     seconds = time.perf_counter() - begin
 
     models = {"before": task.model, f"after forgetting {len(ids)}": done.model}

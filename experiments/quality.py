@@ -12,36 +12,40 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import Drift, Task, Unlearner, exact_fit
+from excise import AllSlices, AtRandom, Descent, Drift, Guard, PerLayer, Step, Task, Unlearner, exact_fit
 from excise.datasets.cifar import load_cifar, normalised
+from excise.datasets.files import default_folder
 from excise.datasets.mnist import load_mnist
-from excise.gap import Gap, Logits, divergence_gap, margin_gap
+from excise.evidence.evaluation import Evaluator, GroupPredictions
+from excise.evidence.few_shot import few_shot_probe
+from excise.evidence.gap import Gap, Logits, divergence_gap, margin_gap
 from excise.networks.resnet import resnet20
 from excise.networks.small import logistic
-from excise.objective import gradient, losses_on
-from excise.slices import Slices
+from excise.reproduce.parts.removals import all_but
+from excise.task.objective import gradient, losses_on
+from excise.unlearning import Method, Removal, SliceSelection, Workspace
+from excise.unlearning.selection import selection_named
 from experiments.cases import Case, logits, make_case
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
-METHODS: dict[str, dict[str, Any]] = {
-    "step": {},
-    "step, all slices": {"selection": "all"},
-    "drift, one pass": {"refine": Drift()},
-    "drift, three passes": {"refine": Drift.thorough()},
+METHODS: dict[str, Method] = {
+    "step": Step(),
+    "step, all slices": Step(AllSlices()),
+    "drift, one pass": Drift(),
+    "drift, three passes": Drift.thorough(),
 }
-IMAGES = {"drift by views, one pass": {"refine": Drift.of_images(flip=True)}}  # CIFAR's mean the same when mirrored
+IMAGES: dict[str, Method] = {  # CIFAR's mean the same when mirrored
+    "drift by views, one pass": Drift.of_images(flip=True)
+}
 Options = argparse.Namespace
 
 
@@ -53,39 +57,43 @@ class Judge:
     """Compares models with the retrained ones of a case."""
 
     def __init__(self, case: Case) -> None:
-        self._case, images = case, case.task.train_set.tensors[0]
-        self._forget, self._retain = images[torch.tensor(case.ids)], images[torch.tensor(case.kept)]
-        self._original = self._seen(case.task.model)
-        self._retrained = [self._seen(model) for model in case.retrained]
+        self.task = replace(case.task, test_set=TensorDataset(case.held_out, torch.tensor(case.held_out_labels)))
+        self._evaluator = Evaluator(self.task, case.ids)
+        self._original = self.said(case.task.model).logits
+        self._retrained = [self.said(model).logits for model in case.retrained]
 
-    def _seen(self, model: nn.Module) -> Logits:
-        return Logits(logits(model, self._forget), logits(model, self._case.held_out))
+    def said(self, model: nn.Module) -> GroupPredictions:
+        """What a model says about forgotten, retained and held-out samples."""
+        return self._evaluator.predictions(model)
 
     def figures(self, model: nn.Module, seconds: float) -> dict[str, Any]:
         """One row of a table; ``seconds`` as a share of retraining."""
-        case, seen = self._case, self._seen(model)
-        others = (self._original, self._retrained)
+        said = self.said(model)
+        given = said.logits, self._original, self._retrained
+        forget, retain, test = said.accuracies
         return {
-            "nKL": divergence_gap(seen, *others, calibrated=False),
-            "nKLc": divergence_gap(seen, *others, calibrated=True),
-            "z": margin_gap(seen, *others, case.labels[case.ids], case.held_out_labels),
-            "forget %": 100 * accuracy(seen.forget, case.labels[case.ids]),
-            "retain %": 100 * accuracy(logits(model, self._retain), case.labels[case.kept]),
-            "test %": 100 * accuracy(seen.held_out, case.held_out_labels),
+            "nKL": divergence_gap(*given, calibrated=False),
+            "nKLc": divergence_gap(*given, calibrated=True),
+            "z": margin_gap(*given, *said.labels),
+            "forget %": 100 * forget,
+            "retain %": 100 * retain,
+            "test %": 100 * test,
             "% of retraining": 100 * seconds,
         }
 
 
 def compare(
-    case: Case, methods: dict[str, dict[str, Any]], also: Callable[[nn.Module], dict[str, Any]] = lambda _: {}
+    case: Case,
+    methods: dict[str, Method],
+    also: Callable[[Judge, nn.Module], dict[str, Any]] = lambda _, __: {},
 ) -> dict[str, dict[str, Any]]:
     """Figures of the original, of the retrained models, and of every method, with others that ``also`` adds."""
     judge, retraining = Judge(case), case.seconds_of_retraining()
-    rows = {"original": judge.figures(case.task.model, 0.0) | also(case.task.model)}
-    rows["retrained (mean)"] = _mean([judge.figures(model, 1.0) | also(model) for model in case.retrained])
-    for name, options in methods.items():
-        done = Unlearner(case.task, **options).prepare().forget(case.ids.tolist())
-        rows[name] = judge.figures(done.model, done.seconds / retraining) | also(done.model)
+    rows = {"original": judge.figures(case.task.model, 0.0) | also(judge, case.task.model)}
+    rows["retrained (mean)"] = _mean([judge.figures(model, 1.0) | also(judge, model) for model in case.retrained])
+    for name, method in methods.items():
+        done = Unlearner(case.task, method).prepare().forget(case.ids.tolist())
+        rows[name] = judge.figures(done.model, done.seconds / retraining) | also(judge, done.model)
     return rows
 
 
@@ -94,9 +102,7 @@ def _mean(figures: list[dict[str, Any]]) -> dict[str, Any]:
     for key in figures[0]:
         values = [one[key] for one in figures]
         if isinstance(values[0], Gap):
-            mean[key] = Gap(
-                *(float(np.mean([getattr(v, part) for v in values])) for part in ("model", "original", "floor"))
-            )
+            mean[key] = Gap.mean(values)
         else:
             mean[key] = float(np.mean(values))
     return mean
@@ -111,7 +117,7 @@ def show(title: str, runs: Sequence[dict[str, dict[str, Any]]]) -> None:
         for key in keys:
             values = [run[method][key] for run in runs]
             if isinstance(values[0], Gap):
-                cells.append(f"{sum(values[1:], values[0]).share:.2f}")
+                cells.append(f"{Gap.pooled(values).share:.2f}")
             else:
                 cells.append(f"{np.mean(values):.1f}")
         print(f"| {method} | {' | '.join(cells)} |", flush=True)
@@ -143,38 +149,24 @@ def _case(name: str, request: str, seed: int, options: Options) -> Case:
 
 def whole_class(options: Options) -> None:
     """All samples of a class; the probe tells hiding from forgetting."""
-    methods = METHODS | {"drift, of a class": {"refine": Drift.of_class()}}
+    methods = METHODS | {"drift, of a class": Drift.of_class()}
     for name in ("mlp", "cnn"):
         runs = []
         for seed in options.seeds:
             case = _case(name, "whole class", seed, options)
-            runs.append(compare(case, methods, partial(of_the_rest, case)))
+            runs.append(compare(case, methods, of_the_rest))
         show(f"{name}, whole class, seeds {options.seeds}, {options.retrainings} retrainings each", runs)
 
 
-def of_the_rest(case: Case, model: nn.Module) -> dict[str, float]:
-    """Accuracy on held-out images of the other classes, and what a probe finds of the forgotten one."""
-    gone = int(case.labels[case.ids[0]])
-    others = case.held_out_labels != gone
-    seen = logits(model, case.held_out)
+def of_the_rest(judge: Judge, model: nn.Module) -> dict[str, float]:
+    """Accuracy on held-out images of the other classes, and what a few-shot probe finds of the forgotten one."""
+    said = judge.said(model)
+    gone = int(said.forget.targets[0])
+    others = said.test.targets != gone
     return {
-        "others, test %": 100 * accuracy(seen[others], case.held_out_labels[others]),
-        "5-shot probe %": 100 * probe(case, model, gone),
+        "others, test %": 100 * accuracy(said.test.outputs[others], said.test.targets[others]),
+        "5-shot probe %": 100 * few_shot_probe(judge.task, model, [gone]).accuracy,
     }
-
-
-def probe(case: Case, model: nn.Module, gone: int, draws: int = 10) -> float:
-    """How well five images a class teach the penultimate features to tell the forgotten class again."""
-    with torch.no_grad():
-        features = model[:-1](case.held_out).numpy()  # type: ignore[index]
-    labels, rates = case.held_out_labels, []
-    for draw in range(draws):
-        rng = np.random.default_rng(draw)
-        shots = np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:5] for c in range(10)])
-        head = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(features[shots], labels[shots])
-        rest = np.setdiff1d(np.flatnonzero(labels == gone), shots)
-        rates.append(float((head.predict(features[rest]) == gone).mean()))
-    return float(np.mean(rates))
 
 
 def convex(options: Options) -> None:
@@ -187,28 +179,29 @@ def convex(options: Options) -> None:
     losses = losses_on(task, fitted, range(4000)).numpy()
     hardest = np.argsort(-losses, kind="stable")[:20]
     rng = np.random.default_rng(1)
-    random = rng.permutation(np.setdiff1d(np.arange(4000), hardest))[:50]
-    ways: dict[str, dict[str, Any]] = {
-        "L-FOCI block": {},
-        "all slices": {"selection": "all"},
-        "steps=8": {"steps": 8},
-        "random block": {"selection": "random"},
+    random = rng.permutation(all_but(hardest, 4000))[:50]
+    block = PerLayer(copies=1000)
+    ways: dict[str, Method] = {
+        "L-FOCI block": Step(block),
+        "all slices": Step(AllSlices()),
+        "descent, 8 steps": Descent(block, steps=8),
+        "random block": Step(AtRandom(like=block)),
     }
     left: dict[str, list[float]] = {way: [] for way in ways}
     held: dict[str, int] = dict.fromkeys(ways, 0)
     tightness: list[float] = []
     for count, sample in enumerate([*random[: options.singles], *hardest[: options.singles]]):
-        others = np.setdiff1d(np.arange(4000), [sample])
+        others = all_but([sample], 4000)
         truth = _flat(exact_fit(task, ids=others, tolerance=1e-8).model)
-        for way, how in ways.items():
-            done = Unlearner(task, copies=1000, seed=count, **how).forget([int(sample)])
+        for way, method in ways.items():
+            done = Unlearner(task, method, seed=count).forget([int(sample)])
             distance = float((_flat(done.model) - truth).norm())
             left[way].append(distance / float((_flat(fitted) - truth).norm()))
             bound = done.certificate.bound
             assert bound is not None
             held[way] += bound >= distance
             tightness.append(bound / distance)
-    print(f"\n### logistic regression, {len(left['steps=8'])} single removals: share of the distance left\n")
+    print(f"\n### logistic regression, {len(left['all slices'])} single removals: share of the distance left\n")
     print("| way | median | quartiles | worst | certificate ≥ distance |\n|---|---|---|---|---|")
     for way, shares in left.items():
         low, middle, high = np.percentile(shares, (25, 50, 75))
@@ -231,12 +224,12 @@ def pretrained(options: Options) -> None:
     held_out = Task(model, LOSS, test)
     keys = "forget loss | × | retain loss | × | test % | forget loss, 50 75 90 % | held-out loss, 50 75 90 % | seconds"
     print(f"\n### resnet20, 100 random, seeds {options.seeds}\n\n| method | {keys} |\n|{'---|' * 9}", flush=True)
-    for method, how in RESNET_METHODS.items():
+    for name, method in RESNET_METHODS.items():
         cells = []
         for seed in options.seeds:
             ids = np.sort(np.random.default_rng(seed).permutation(len(labels))[:100])
-            groups = [torch.tensor(ids), torch.tensor(np.setdiff1d(np.arange(len(labels)), ids)[::5])]
-            done = Unlearner(task, seed=seed, **how).prepare().forget(ids.tolist())
+            groups = [torch.tensor(ids), torch.tensor(all_but(ids, len(labels))[::5])]
+            done = Unlearner(task, method, guard=STRICT, seed=seed).prepare().forget(ids.tolist())
             means = [losses_on(task, one, some).mean() for some in groups for one in (model, done.model)]
             mine = losses_on(task, done.model, groups[0]).numpy()
             unseen = losses_on(held_out, done.model, range(len(test))).numpy()
@@ -245,7 +238,7 @@ def pretrained(options: Options) -> None:
             cells.append([*means, right, *spread[0], *spread[1], done.seconds])
         f0, f1, r0, r1, right, a, b, c, d, e, f, spent = np.mean(cells, axis=0)
         print(
-            f"| {method} | {f0:.3f} → {f1:.3f} | {f1 / f0:.1f} | {r0:.4f} → {r1:.4f} | {r1 / r0:.2f} | "
+            f"| {name} | {f0:.3f} → {f1:.3f} | {f1 / f0:.1f} | {r0:.4f} → {r1:.4f} | {r1 / r0:.2f} | "
             f"{100 * right:.2f} | {a:.3f} {b:.3f} {c:.3f} | {d:.3f} {e:.3f} {f:.3f} | {spent:.1f} |",
             flush=True,
         )
@@ -254,8 +247,8 @@ def pretrained(options: Options) -> None:
 
 SEEN = 10_000 / 50_000  # the network was trained on five times the images that are here, so a step is a fifth as long
 # retained losses are near 0 but for a few samples, and are to stay there: many samples must guard them
-STRICT = {"step_size": SEEN, "guard": 1.15, "guard_rise": 0.0, "guard_samples": 1000}
-RESNET_METHODS: dict[str, dict[str, Any]] = {"step": STRICT}
+STRICT = Guard(1.15, rise=0.0, samples=1000)
+RESNET_METHODS: dict[str, Method] = {"step": Step(size=SEEN)}
 
 
 def selection(options: Options) -> None:
@@ -270,9 +263,14 @@ def selection(options: Options) -> None:
                 for seed in options.seeds:
                     case = _case(name, request, seed, options)
                     judge = Judge(case)
-                    ways: dict[str, Any] = {"per-layer": "per-layer", "random": "random", "norm": by_norm(case, share)}
+                    lfoci = PerLayer(share=share)
+                    ways: dict[str, SliceSelection] = {
+                        "per-layer": lfoci,
+                        "random": AtRandom(like=lfoci),
+                        "norm": by_norm(case, share),
+                    }
                     for way, how in ways.items():
-                        unlearner = Unlearner(case.task, selection=how, share=share, seed=seed)
+                        unlearner = Unlearner(case.task, Step(how), seed=seed)
                         gaps[way].append(judge.figures(unlearner.forget(case.ids.tolist()).model, 0.0)["nKLc"])
             pooled = [sum(found[1:], found[0]).share for found in gaps.values()]
             wins = [
@@ -284,19 +282,20 @@ def selection(options: Options) -> None:
             print(f"| {name} | {share:.0%} | {' | '.join(cells)} |", flush=True)
 
 
-def by_norm(case: Case, share: float) -> Callable[[Any, Slices], list[int]]:
+def by_norm(case: Case, share: float) -> SliceSelection:
     """As large a share of each layer, by the norm of the forgotten samples' gradient."""
-    slopes = gradient(case.task, case.task.model, case.ids.tolist())
+    gradients = gradient(case.task, case.task.model, case.ids.tolist())
 
-    def choose(_: Any, slices: Slices) -> list[int]:
+    def choose(workspace: Workspace, _: Removal) -> list[int]:
         numbers: list[int] = []
+        slices = workspace.slices
         for low, chosen in zip(slices.offsets, slices.block(range(len(slices))).chosen, strict=False):
-            norms = chosen.take(slopes).norm(dim=1)
+            norms = chosen.take(gradients).norm(dim=1)
             count = max(1, int(np.ceil(share * len(norms))))
             numbers += (low + norms.argsort(descending=True)[:count]).tolist()
         return numbers
 
-    return choose
+    return selection_named(choose)
 
 
 def altered(options: Options) -> None:
@@ -311,17 +310,17 @@ def altered(options: Options) -> None:
             case = _case("cnn", request, seed, options)
             copies = alterations(case.task.train_set.tensors[0][torch.tensor(case.ids)])
             for method, how in methods.items():
-                model = Unlearner(case.task, **how).prepare().forget(case.ids.tolist()).model
+                model = Unlearner(case.task, how).prepare().forget(case.ids.tolist()).model
                 models = (model, case.task.model, *case.retrained)
                 held_out = [logits(one, case.held_out) for one in models]
                 for name, images in copies.items():
-                    mine, before, *truths = (
+                    mine, before, *retrained = (
                         Logits(logits(one, images), seen) for one, seen in zip(models, held_out, strict=True)
                     )
-                    gap = divergence_gap(mine, before, truths, calibrated=True)
+                    gap = divergence_gap(mine, before, retrained, calibrated=True)
                     gaps.setdefault((name, method), []).append(gap)
         for name in copies:
-            cells = [f"{sum(gaps[name, method][1:], gaps[name, method][0]).share:.2f}" for method in methods]
+            cells = [f"{Gap.pooled(gaps[name, method]).share:.2f}" for method in methods]
             print(f"| {request} | {name} | {' | '.join(cells)} |", flush=True)
 
 
@@ -356,7 +355,7 @@ def main() -> None:
     parser.add_argument("--retrainings", type=int, default=3)
     parser.add_argument("--singles", type=int, default=50, help="at most so many removals of each kind in `logistic`")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--data-dir", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data-dir", type=Path, default=default_folder())
     parser.add_argument("--kept-in", type=Path, default=Path(".cache") / "quality", help="folder of trained models")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -9,48 +9,77 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from functools import partial
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from excise import Unlearner, kfac
-from excise.gap import Gap
+from excise import CG, GGN, Cached, Step, Task, Unlearner
+from excise._support.files import write_figure
+from excise.curvature import Curvature, InverseCurvature
+from excise.datasets.files import default_folder
+from excise.evidence.gap import Gap
+from excise.slices import Block, Slices
 from experiments.cases import Case, make_case
 from experiments.quality import Judge
 
-CACHE = kfac.cache
-SOLVERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "CG, 8 iterations, 1,000 samples": ({"curvature": "ggn"}, {}),
-    "CG, 4 iterations, 400 samples": ({"curvature": "ggn", "iterations": 4, "curvature_samples": 400}, {}),
-    "CG, 2 iterations, 200 samples": ({"curvature": "ggn", "iterations": 2, "curvature_samples": 200}, {}),
-    "K-FAC, rank 64": ({}, {"exact": 0}),
-    "K-FAC, rank 64, 32 rows": ({}, {"exact": 32, "rows": 400}),
-    "K-FAC, rank 64, 128 rows": ({}, {}),
+SOLVERS: dict[str, Curvature] = {
+    "CG, 8 iterations, 1,000 samples": GGN(samples=1000, solver=CG(8)),
+    "CG, 4 iterations, 400 samples": GGN(samples=400, solver=CG(4)),
+    "CG, 2 iterations, 200 samples": GGN(samples=200, solver=CG(2)),
+    "K-FAC, rank 64": Cached(rank=64, exact=0),
+    "K-FAC, rank 64, 32 rows": Cached(rank=64, exact=32, rows=400),
+    "K-FAC, rank 64, 128 rows": Cached(rank=64, exact=128),
 }
 CHOSEN = "K-FAC, rank 64, 128 rows"
 
 
-def timed_step(case: Case, options: dict[str, Any], kept: dict[str, Any]) -> tuple[Any, float]:
-    """The forgotten model, and the seconds that its solve took."""
-    kfac.cache = partial(CACHE, **kept)
-    unlearner = Unlearner(case.task, **options).prepare()
-    kfac.cache = CACHE
-    newton, spent = unlearner._newton, [0.0]
-    assert newton is not None
+@dataclass(frozen=True)
+class Timed:
+    """Another curvature, with the seconds of every solve."""
 
-    def timed(*arguments: Any) -> Tensor:
+    curvature: Curvature
+    seconds: list[float] = field(default_factory=list, repr=False)
+
+    knows_slices_only: ClassVar[bool] = True  # of no account here, where a part of the slices is moved
+
+    def count(self, task: Task, model: nn.Module, slices: Slices) -> int:
+        """As many as the other."""
+        return self.curvature.count(task, model, slices)
+
+    def prepare(
+        self, task: Task, model: nn.Module, slices: Slices, ids: Tensor, *, seed: int, all_slices: bool
+    ) -> InverseCurvature:
+        """What the other prepares, timed."""
+        inverse = self.curvature.prepare(task, model, slices, ids, seed=seed, all_slices=all_slices)
+        return TimedInverse(inverse, self.seconds)
+
+
+@dataclass(frozen=True)
+class TimedInverse:
+    """What ``Timed`` prepares."""
+
+    inverse: InverseCurvature
+    seconds: list[float]
+
+    def solve(self, model: nn.Module, block: Block, gradient: Tensor, *, without: Collection[int]) -> Tensor:
+        """As the other, with a note of its seconds."""
         begin = time.perf_counter()
-        found = newton(*arguments)
-        spent[0] += time.perf_counter() - begin
+        found = self.inverse.solve(model, block, gradient, without=without)
+        self.seconds.append(time.perf_counter() - begin)
         return found
 
-    unlearner._newton = timed
-    return unlearner.forget(case.ids.tolist()).model, spent[0]
+
+def timed_step(case: Case, curvature: Curvature) -> tuple[nn.Module, float]:
+    """The forgotten model, and the seconds that its solve took."""
+    timed = Timed(curvature)
+    done = Unlearner(case.task, Step(curvature=timed)).forget(case.ids.tolist())
+    return done.model, sum(timed.seconds)
 
 
 def forward_seconds(case: Case) -> float:
@@ -67,7 +96,7 @@ def forward_seconds(case: Case) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--data-dir", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data-dir", type=Path, default=default_folder())
     parser.add_argument("--kept-in", type=Path, default=Path(".cache") / "quality", help="folder of trained models")
     parser.add_argument("--plot", type=Path, default=Path("docs/images/solvers.png"))
     options = parser.parse_args()
@@ -80,11 +109,11 @@ def main() -> None:
     ]
     points: dict[str, tuple[float, float]] = {}
     print("| solve | nKLc | cost, × forward passes |\n|---|---|---|")
-    for name, (how, kept) in SOLVERS.items():
+    for name, curvature in SOLVERS.items():
         gaps: list[Gap] = []
         costs: list[float] = []
         for case in cases:
-            model, seconds = timed_step(case, how, kept)
+            model, seconds = timed_step(case, curvature)
             gaps.append(Judge(case).figures(model, 0.0)["nKLc"])
             costs.append(seconds / forward_seconds(case))
         points[name] = float(np.median(costs)), sum(gaps[1:], gaps[0]).share
@@ -108,7 +137,7 @@ def draw(points: dict[str, tuple[float, float]], file: Path) -> None:
     axes.grid(alpha=0.3)
     figure.tight_layout()
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=120)
+    write_figure(file, figure, dpi=120)
 
 
 if __name__ == "__main__":

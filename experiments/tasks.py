@@ -6,7 +6,6 @@ which to retrain it.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,11 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from excise import Task, fit
+from excise._support.files import write_whole
+from excise.datasets.files import default_folder
 from experiments.cases import EPOCHS, NETWORKS, Case, make_case
 
-DATA = Path(os.environ.get("EXCISE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = default_folder()
 KEPT = Path(".cache") / "quality"
 
 
@@ -39,7 +40,7 @@ def _task(network: str, request: str) -> Task:
     case = make_case(network, request, 0, retrainings=0, data_dir=DATA, kept_in=KEPT)
     if request == "mislabelled":
         KEPT.mkdir(parents=True, exist_ok=True)
-        (KEPT / "mislabelled.txt").write_text("\n".join(map(str, case.ids)) + "\n")
+        write_whole(KEPT / "mislabelled.txt", "\n".join(map(str, case.ids)) + "\n")
     return _with_recipe(case, network)
 
 

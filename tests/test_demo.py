@@ -10,7 +10,9 @@ from click.testing import CliRunner
 from sklearn.datasets import load_digits
 
 from excise import cli, demo
-from excise.convergence import NotConvergedWarning
+from excise.unlearning.convergence import NotConvergedWarning
+
+pytestmark = pytest.mark.slow  # all of them need the whole demo
 
 
 @pytest.fixture(scope="module")

@@ -19,15 +19,20 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from excise.audit_table import show
-from excise.auditing import Audit, audit
-from excise.drift import Drift
-from excise.forgotten import Forgotten
-from excise.gap import Logits, divergence_gap
-from excise.report import sample_views, sensitivity_maps, write_report
-from excise.task import Task
-from excise.training import Fitted, fit
-from excise.unlearn import Unlearner
+from excise.evidence.auditing import Audit, audit
+from excise.evidence.evaluation import Evaluator
+from excise.evidence.gap import divergence_gap
+from excise.evidence.text import show
+from excise.report.page import write_report
+from excise.report.samples import sample_views, sensitivity_maps
+from excise.task.ids import all_but
+from excise.task.task import Task
+from excise.training.loop import Fitted, fit
+from excise.unlearning.drift import Drift
+from excise.unlearning.forgotten import Forgotten
+from excise.unlearning.method import Method
+from excise.unlearning.step import Step
+from excise.unlearning.unlearner import Unlearner
 
 TRAINED = 1300  # of the 1,797 digits; the rest is held out
 WRONG = 12  # of these have a wrong label
@@ -55,27 +60,12 @@ class Case:
     @cached_property
     def others(self) -> Tensor:
         """Ids of all other training digits."""
-        keep = torch.ones(len(self.task.train_set), dtype=torch.bool)
-        keep[list(self.ids)] = False
-        return keep.nonzero().flatten()
+        return all_but(self.ids, len(self.task.train_set))
 
-    def logits(self, model: nn.Module) -> Logits:
-        """What the model says about the forgotten and the held-out digits."""
-        (forgotten, _), _, (held_out, _) = self._answers(model)
-        return Logits(forgotten.double().numpy(), held_out.double().numpy())
-
-    def accuracies(self, model: nn.Module) -> tuple[float, float, float]:
-        """On the forgotten digits (with their wrong labels), the retained and the held-out ones."""
-        forgotten, retained, held_out = (
-            float((said.argmax(1) == labels).float().mean()) for said, labels in self._answers(model)
-        )
-        return forgotten, retained, held_out
-
-    def _answers(self, model: nn.Module) -> list[tuple[Tensor, Tensor]]:
-        task, held_out = self.task, self.task.test_set
-        batches = task.batch(self.ids), task.batch(self.others), task.batch(range(len(held_out)), held_out)
-        with torch.no_grad():
-            return [task.outputs(model, batch) for batch in batches]
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Asks networks about the forgotten digits (with their wrong labels), the retained and the held-out ones."""
+        return Evaluator(self.task, self.ids)
 
 
 @dataclass(frozen=True)
@@ -207,7 +197,7 @@ def measure(case: Case, *, progress: bool = False) -> Outcome:
     trained = replace(case.task, model=original.model)
     first = Unlearner(trained, n_jobs=1, progress=progress)
     first.stability(case.ids, seeds=[0])  # what is compiled on first use is compiled now, before the clock runs
-    step, drift = (_forget(trained, case.ids, refine=how) for how in (None, DRIFT))
+    step, drift = (_forget(trained, case.ids, method) for method in (Step(), DRIFT))
     retrained = [_retrain(case, seed, progress=progress) for seed in range(1, RETRAININGS + 1)]
     audited = audit(
         trained,
@@ -218,11 +208,14 @@ def measure(case: Case, *, progress: bool = False) -> Outcome:
         retraining_seconds=float(np.mean([fitted.seconds for fitted in retrained])),
         progress=progress,
     )
-    before, truths = case.logits(original.model), [case.logits(fitted.model) for fitted in retrained]
+    before, *never_saw = (
+        case.evaluator.predictions(model).logits for model in (original.model, *(fitted.model for fitted in retrained))
+    )
 
     def row(name: str, model: nn.Module, seconds: float) -> Row:
-        gap = divergence_gap(case.logits(model), before, truths, calibrated=True)
-        return Row(name, *case.accuracies(model), gap.share, seconds)
+        said = case.evaluator.predictions(model)
+        gap = divergence_gap(said.logits, before, never_saw, calibrated=True)
+        return Row(name, *said.accuracies, gap.share, seconds)
 
     return Outcome(
         done=step,
@@ -271,10 +264,10 @@ def _network(seed: int) -> nn.Sequential:
         return nn.Sequential(OrderedDict(layers))
 
 
-def _forget(task: Task, ids: Sequence[int], *, refine: Drift | None) -> Forgotten:
+def _forget(task: Task, ids: Sequence[int], method: Method) -> Forgotten:
     """The request carried out, with the seconds of all preparation."""
     begin = time.perf_counter()
-    done = Unlearner(task, refine=refine, n_jobs=1).forget(ids)
+    done = Unlearner(task, method, n_jobs=1).forget(ids)
     return replace(done, seconds=time.perf_counter() - begin)
 
 
@@ -285,6 +278,8 @@ def _retrain(case: Case, seed: int, *, progress: bool) -> Fitted:
 
 def _mean_row(case: Case, retrained: Sequence[Fitted]) -> Row:
     """Their gap is 0 by definition: their distance to each other is where its scale begins."""
-    forgotten, retained, held_out = np.mean([case.accuracies(fitted.model) for fitted in retrained], axis=0).tolist()
+    forgotten, retained, held_out = np.mean(
+        [case.evaluator.predictions(fitted.model).accuracies for fitted in retrained], axis=0
+    ).tolist()
     seconds = float(np.mean([fitted.seconds for fitted in retrained]))
     return Row(f"retrained (mean of {len(retrained)})", forgotten, retained, held_out, 0.0, seconds)

@@ -8,6 +8,9 @@ from pathlib import Path
 class ExciseError(Exception):
     """Base of all errors that excise raises on purpose."""
 
+    exit_code = 1
+    """Of the command line, where it ends it."""
+
 
 class InputError(ExciseError, ValueError):
     """An argument has the wrong shape, type or value; the message names the argument, what it got and the remedy."""
@@ -19,6 +22,21 @@ class NotYetSupportedError(ExciseError, TypeError):
 
 class NeverSupportedError(ExciseError, TypeError):
     """The model is of a kind that the method does not apply to."""
+
+
+class NothingForgotten(ExciseError, RuntimeError):
+    """A request could not be carried out at all: the model, and what counts as forgotten, are as they were.
+
+    Usually the guard allowed no part of the step; the message says what to do. On the command line the exit code is 3,
+    and no file is written.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, slices: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.slices = slices
+        """Names of the slices that would have been updated."""
 
 
 class MissingExtraError(ExciseError, ImportError):
@@ -36,7 +54,8 @@ class UndefinedWarning(RuntimeWarning):
 def warn(message: str, category: type[Warning]) -> None:
     """Warn at the line outside this package that led here, however deep the call."""
     home = str(Path(__file__).parent)
+    inside = (home, "<string>")  # the latter is the __init__ of a dataclass
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(home):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)

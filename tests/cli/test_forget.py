@@ -5,47 +5,10 @@ import pickle
 
 import pytest
 import torch
-from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from excise.cli import cli
 from excise.errors import ExciseError
-
-FACTORY = """
-import dataclasses
-import torch
-from torch import nn
-import excise
-
-def task():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(80, 4, generator=generator)
-    y = (x[:, 0] > 0).long()
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 2))
-    data = torch.utils.data.TensorDataset(x, y)
-    return excise.Task(model, nn.CrossEntropyLoss(reduction="none"), data, weight_decay=1e-2)
-
-def tested():
-    made = task()
-    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(1))
-    return dataclasses.replace(made, test_set=torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long()))
-
-def nothing():
-    return None
-"""
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    (tmp_path / "forget_factory.py").write_text(FACTORY)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        return CliRunner().invoke(cli, [str(a) for a in arguments])
-
-    return call
 
 
 @pytest.fixture
@@ -57,7 +20,7 @@ def weights(tmp_path):
     return model.state_dict()
 
 
-@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 @pytest.mark.parametrize("name", ["in.safetensors", "in.pt"])
 @pytest.mark.parametrize("out", ["out.safetensors", "out.pt"])
 def test_from_file_to_file(run, weights, tmp_path, name, out):
@@ -72,10 +35,10 @@ def test_from_file_to_file(run, weights, tmp_path, name, out):
     assert torch.equal(new["2.weight"], weights["2.weight"])
 
 
-@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 def test_ids_from_a_file_and_drift(run, tmp_path):
     (tmp_path / "ids.txt").write_text("3\n5\n")
-    done = run("forget", "--task", "forget_factory:task", "--ids-file", "ids.txt", "--out", "o.pt", "--drift")
+    done = run("forget", "--task", "forget_factory:task", "--ids-file", "ids.txt", "--out", "o.pt", "--method", "drift")
     assert done.exit_code == 0, done.output
     assert "forgot 2 samples" in done.output
 
@@ -90,7 +53,7 @@ def test_slices_are_listed(run):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"--ids": None}, "one of --ids, --ids-file and --forget"),
+        ({"--ids": None}, "one of --ids, --ids-file, --forget and --keys"),
         ({"--ids": "3,x"}, "ids must be whole numbers, not 'x'"),
         ({"--ids": "99"}, "ids must be from 0 to 79"),
         ({"--ids": None, "--ids-file": "none.txt"}, "none.txt: no such file"),
@@ -98,6 +61,7 @@ def test_slices_are_listed(run):
         ({"--task": "no_such_module:x"}, "can't be imported"),
         ({"--task": "forget_factory:absent"}, "has no function 'absent'"),
         ({"--task": "forget_factory:nothing"}, "must return an excise.Task"),
+        ({"--task": "forget_factory:needs_more"}, "must be a function that needs no arguments"),
         ({"--model": "none.pt"}, "none.pt: no such file"),
         ({"--model": "forget_factory.py"}, "read from .safetensors or .pt"),
         ({"--model": "broken.safetensors"}, "broken.safetensors: could not be read"),
@@ -107,7 +71,7 @@ def test_slices_are_listed(run):
         ({"--out": "nowhere/out.pt"}, "there is no folder nowhere"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 def test_what_goes_wrong_is_said(run, tmp_path, changes, message):
     (tmp_path / "broken.safetensors").write_text("no")
     (tmp_path / "unsafe.pt").write_bytes(pickle.dumps({"a": print}))
@@ -118,7 +82,7 @@ def test_what_goes_wrong_is_said(run, tmp_path, changes, message):
     assert message in str(done.exception)
 
 
-@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 def test_the_record_is_written(run, weights, tmp_path):  # noqa: ARG001
     done = run(
         *("forget", "--task", "forget_factory:task", "--ids", "3", "--model", "in.pt"),
@@ -128,7 +92,12 @@ def test_the_record_is_written(run, weights, tmp_path):  # noqa: ARG001
     assert "wrote record.json" in done.output
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["ids"] == [3]
-    assert record["seed"] == 7
+    assert record["settings"]["seed"] == 7
+    assert record["settings"]["method"]["name"] == "step"
+    assert record["settings"]["method"]["selection"]["share"] == 0.3
+    assert record["settings"]["guard"]["factor"] == 1.5
+    assert record["forgotten"] == [3]
+    assert len(record["fingerprint"]["ordered"]) == 64
     assert record["certificate"]["kind"] == "heuristic"
     assert set(record["stages"]) == {"watching the samples", "choosing slices", "taking the step"}
 
@@ -136,7 +105,7 @@ def test_the_record_is_written(run, weights, tmp_path):  # noqa: ARG001
 FORGET = ("forget", "--task", "forget_factory:tested", "--ids", "3,5", "--out", "out.pt")
 
 
-@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_page_as_report(run, tmp_path, shown):
     done = run(*FORGET, "--report", "proof.html", *["--show-samples"] * shown)
@@ -148,7 +117,7 @@ def test_a_page_as_report(run, tmp_path, shown):
 
 
 @pytest.mark.usefixtures("weights")
-@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 def test_an_audit_of_two_files(run, tmp_path):
     assert run(*FORGET, "--model", "in.pt").exit_code == 0
     words = ["audit", "--task", "forget_factory:tested", "--forget", "ids:3,5", "--original", "in.pt"]
@@ -171,10 +140,10 @@ def test_a_report_of_another_kind_is_refused_before_any_work(run, tmp_path):
     assert not (tmp_path / "out.pt").exists()
 
 
-@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
-@pytest.mark.parametrize("refine", ["drift", "thorough", "class"])
-def test_a_rule_instead_of_ids_and_a_pass(run, refine):
-    words = ["forget", "--task", "forget_factory:tested", "--forget", "random:3", "--out", "out.pt", "--refine", refine]
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
+@pytest.mark.parametrize("method", ["drift", "thorough", "class", "descent", "fine-tune"])
+def test_a_rule_instead_of_ids_and_a_method(run, method):
+    words = ["forget", "--task", "forget_factory:tested", "--forget", "random:3", "--out", "out.pt", "--method", method]
     done = run(*words, "--json")
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["ids"]) == 3
@@ -186,7 +155,21 @@ def test_a_rule_instead_of_ids_and_a_pass(run, refine):
         (["--report", "nowhere/proof.html"], "there is no folder nowhere"),
         (["--report", "record.json", "--retrainings", "3"], "are for the page"),
         (["--show-samples"], "are for the page"),
-        (["--forget", "class:1"], "one of --ids, --ids-file and --forget"),
+        (["--method", "drft"], "Did you mean 'drift'"),
+        (["--method", "drift", "--set", "size=2"], "Drift does not heed size; Step does"),
+        (["--method", "descent", "--set", "selection.chare=2"], "PerLayer does not heed chare"),
+        (["--set", "size.deep=2"], "size has no options of its own"),
+        (["--set", "steps"], "OPTION=VALUE, not 'steps'"),
+        (["--set", "size=abc"], "size must be a positive number, not 'abc'"),
+        (["--method", "ssd", "--guard", "3"], "ssd does not heed guard"),
+        (["--method", "ssd", "--set", "size=3"], "ssd does not heed size"),
+        (["--set", "selection=al"], "Did you mean 'all'"),
+        (["--guard", "0.5"], "factor of 1 or more, or none, not '0.5'"),
+        (["--guard", "x"], "not 'x' (it is no number)"),
+        (["--method", "descent", "--guard", "2"], "descent does not heed guard; step and drift do"),
+        (["--forgotten", "none.txt"], "none.txt: no such file"),
+        (["--keys", "ann"], "one of --ids"),
+        (["--forget", "class:1"], "one of --ids, --ids-file, --forget and --keys"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_any_work(run, tmp_path, words, said):

@@ -13,11 +13,13 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import InputError, Task, cli, compare_table, comparing, fit
+from excise import InputError, Task, cli, fit
 from excise.baselines import GRIDS, METHODS
-from excise.gap import Logits, divergence_gap
-from excise.requests import parse_request
-from excise.retraining import hash_of_model, retrain
+from excise.comparison import comparing, table
+from excise.evidence.gap import Logits, divergence_gap
+from excise.task.hashing import hash_of_model
+from excise.task.requests import parse_request
+from excise.training.retraining import retrain
 
 FEW = ["fine-tune", "gradient-ascent", "excise-step"]
 
@@ -137,7 +139,7 @@ def test_tuning_takes_the_setting_of_the_smallest_gap_but_pays_for_accuracy(monk
         figures = {"RA": 0.9, "TA": accuracy}
         return comparing.Score({"nKLc": comparing.Gap(gap, 1.0, 0.0)}, figures, 1.0, 0.1)
 
-    bench = SimpleNamespace(truth={"RA": 0.9, "TA": 0.9}, run=run)
+    bench = SimpleNamespace(target={"RA": 0.9, "TA": 0.9}, run=run)
     monkeypatch.setitem(comparing.GRIDS, "fine-tune", [{"lr": lr} for lr in made])
     assert comparing._tuned(bench, "fine-tune", stages) == {"lr": 0.2}
 
@@ -151,7 +153,7 @@ def test_a_method_that_fails_does_not_stop_the_others(task, cache, monkeypatch):
         task, "random:5%", methods=["ssd", "fine-tune"], seeds=1, retrainings=2, tune=False, cache=cache
     )
     assert [row.method for row in result.rows] == ["original", "retrained", "fine-tune", "ssd"]
-    assert "does not apply here." in compare_table.markdown(result)
+    assert "does not apply here." in table.markdown(result)
 
 
 def test_bad_input(task, cache):
@@ -169,7 +171,7 @@ def test_bad_input(task, cache):
 
 
 def test_the_command(task, cache, tmp_path, monkeypatch):
-    monkeypatch.setattr("excise.task.load_task", lambda _: task)
+    monkeypatch.setattr("excise.task.loading.load_task", lambda _: task)
     files = [tmp_path / "out.json", tmp_path / "out.png"]
     words = "compare --task a:b --forget random:5% --methods fine-tune --seeds 1 --retrainings 2 --no-tuning"
     done = CliRunner().invoke(

@@ -4,11 +4,11 @@ import gzip
 import hashlib
 import struct
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from data_folder import real
 from PIL import Image
 
 import excise
@@ -17,15 +17,7 @@ from excise.datasets import files
 from excise.datasets.cifar import load_cifar, normalised
 from excise.datasets.mnist import OFFICIAL, load_mnist
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 SOURCE = files.Source("Examples", "https://example.org/data", "one.txt and two.txt", "examples")
-
-
-def real(folder):
-    """The real files of a data set, or a skipped test."""
-    if not (DATA / folder).exists():
-        pytest.skip(f"needs {folder}/ in the shared data, see src/excise/datasets/")
-    return DATA / folder
 
 
 # ---------------------------------------------------------------------------------------------------- files
@@ -38,21 +30,20 @@ def test_data_errors_are_ours_and_the_systems():
     assert "DataError" in dir(excise)
 
 
-def test_default_folder_is_the_named_one_then_the_shared_one_then_the_cache(tmp_path, monkeypatch):
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+def test_default_folder_is_the_named_one_then_a_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("EXCISE_DATA", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert files.default_folder() == tmp_path / "home" / ".cache" / "excise" / "data"
-    (tmp_path / "shared" / "data").mkdir(parents=True)
-    assert files.default_folder().resolve() == (tmp_path / "shared" / "data").resolve()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert files.default_folder() == tmp_path / "caches" / "excise" / "data"
     monkeypatch.setenv("EXCISE_DATA", "~/mine")
     assert files.default_folder() == tmp_path / "home" / "mine"
 
 
 def test_loaders_look_in_the_default_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("EXCISE_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=r"cifar-10-batches-bin is missing.*kriz/cifar\.html"):
+    with pytest.raises(DataError, match=r"cifar-10-batches-bin is missing.*kriz/cifar\.html.*EXCISE_DATA"):
         load_cifar()
     (tmp_path / "cifar-10-batches-bin").mkdir()
     written = write_batch(tmp_path / "cifar-10-batches-bin" / "test_batch.bin", 2, seed=0)

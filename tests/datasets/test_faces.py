@@ -1,19 +1,16 @@
 """CelebA, the ORL faces and VGG-Face: small files in the official layout, and the real ones where they are."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import safetensors.torch
 import scipy.io
 import torch
+from data_folder import real
 from PIL import Image
 from torch import nn
 
 from excise import DataError, InputError
 from excise.datasets import celeba, orl, vggface
-
-DATA = Path(__file__).parents[2] / "shared" / "data"
 
 # ---------------------------------------------------------------------------------------------------- CelebA
 
@@ -217,9 +214,7 @@ def test_orl_npz_cut_short_and_nothing_at_all(tmp_path):
 
 
 def test_real_orl():
-    if not (DATA / "orl_faces").exists():
-        pytest.skip("needs orl_faces/ in the shared data, see src/excise/datasets/orl.py")
-    faces = orl.load_orl(DATA / "orl_faces")
+    faces = orl.load_orl(real("orl_faces"))
     np.testing.assert_array_equal(faces.labels, np.repeat(np.arange(40), 10))
     np.testing.assert_array_equal(np.unique(faces.index), np.arange(1, 11))
     # two images of a person are nearer each other than images of different people, on average

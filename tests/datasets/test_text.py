@@ -4,17 +4,16 @@ import gzip
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
+from data_folder import real
 from safetensors.torch import save_file
 
 from excise import DataError, MissingExtraError
 from excise.datasets import huggingface, ledgar
 from excise.datasets.ledgar import PROTOTYPES, Provision
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 ROWS = [
     {"provision": "This Agreement – and §2 – is governed by …", "label": ["governing laws"], "source": "2016/a.htm"},
     {"provision": "Notices and waivers.", "label": ["notices", "waivers"], "source": "2017/b.htm"},
@@ -101,9 +100,8 @@ def test_empty_and_broken_files(tmp_path):
 
 
 def test_real_provisions_and_clauses():
-    if not (DATA / "ledgar").exists():
-        pytest.skip("needs ledgar/ in the shared data, see src/excise/datasets/ledgar.py")
-    provisions, clauses = ledgar.load_sample(DATA / "ledgar"), ledgar.load_stand_in(DATA / "ledgar")
+    folder = real("ledgar")
+    provisions, clauses = ledgar.load_sample(folder), ledgar.load_stand_in(folder)
     assert (len(provisions), len(clauses)) == (331, 9131)
     assert set(Counter(clause.labels[0] for clause in clauses)) == set(PROTOTYPES)
     laws = [provision.text for provision in provisions if provision.labels == ("governing laws",)]

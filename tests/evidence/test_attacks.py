@@ -8,7 +8,7 @@ from scipy.stats import norm
 from sklearn.metrics import balanced_accuracy_score, log_loss, roc_auc_score
 
 from excise import InputError
-from excise.membership import (
+from excise.evidence.attacks import (
     confidence,
     entropy_score,
     likelihood_ratio_attack,
@@ -187,6 +187,7 @@ def test_many_samples_give_an_interval_as_narrow_as_the_closed_form():
     assert closed_form * 0.95 < high - low < closed_form * 1.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members", [1, 3, 10, 20])
 @pytest.mark.parametrize("shift", [0.0, 1.0, 3.0])
 @pytest.mark.parametrize("spread", [1.0, 2.0])

@@ -16,27 +16,20 @@ from sklearn.metrics import f1_score, roc_auc_score
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import InputError, Task, Unlearner, fit
-from excise.auditing import audit
-from excise.gap import Gap, Logits, divergence_gap, margin_gap
-from excise.membership import threshold_attack
-from excise.relearning import relearn_steps
-from excise.retraining import fresh, hash_of_model, hash_of_samples
-from excise.utility import retrieval
+from excise import Effort, InputError, PerLayer, Step, Task, Unlearner, fit
+from excise.evidence.auditing import audit as full_audit
+from excise.evidence.gap import Gap, Logits, divergence_gap, margin_gap
+from excise.evidence.sample_hashes import sample_hash
+from excise.evidence.utility import retrieval
+from excise.task.hashing import hash_of_model
+from excise.training.retraining import fresh
 
 CLASSES, WIDTH, HIDDEN, TRAINED = 5, 20, 32, 200
 FORGET = list(range(40))
 REST = list(range(40, TRAINED))
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
-
-
-@pytest.fixture(autouse=True)
-def brief(monkeypatch):
-    """Few steps of learning again and few resamples will do here."""
-    monkeypatch.setattr("excise.auditing.relearn_steps", partial(relearn_steps, most=5))
-    monkeypatch.setattr("excise.auditing.threshold_attack", partial(threshold_attack, resamples=200))
-    monkeypatch.setattr("excise.holdout.PERMUTATIONS", 999)
-    monkeypatch.setattr("excise.holdout.RESAMPLES", 199)
+BRIEF = Effort(relearn_steps=5, resamples=200, permutations=999, held_out_resamples=199)
+audit = partial(full_audit, effort=BRIEF)
 
 
 def clusters(count, seed):
@@ -289,7 +282,7 @@ def test_what_is_saved_is_strict_json_and_loads_back(problem, tmp_path):
     assert record["change"]["budget"] == {"ε": None}
     assert record["verdict"]["outcome"] == audited.verdict.outcome
     assert record["ids"] == FORGET
-    assert record["sample_hashes"][3] == hash_of_samples(problem.task, [3])
+    assert record["sample_hashes"][3] == sample_hash(problem.task, 3, audited.hash_key)
     with pytest.raises(InputError, match=r"nowhere.*could not be written"):
         audited.save(tmp_path / "nowhere" / "audit.json")
 
@@ -311,7 +304,7 @@ def test_what_changed_by_hand(problem):
 
 
 def test_what_an_unlearner_gave_tells_slices_and_certificate(problem):
-    done = Unlearner(problem.task, copies=16, n_jobs=1).forget(FORGET[:3])
+    done = Unlearner(problem.task, Step(PerLayer(copies=16)), n_jobs=1).forget(FORGET[:3])
     change = audit(problem.task, problem.original, done, FORGET[:3], retraining_seconds=7.0).change
     assert set(change.scores) == set(done.slices)
     assert change.certificate == done.certificate
@@ -320,14 +313,67 @@ def test_what_an_unlearner_gave_tells_slices_and_certificate(problem):
     assert sum(moved for moved, _ in change.layers.values()) <= len(done.slices)
 
 
-def test_learning_again_is_held_against_retrained_models(problem, monkeypatch):
-    monkeypatch.setattr("excise.auditing.relearn_steps", partial(relearn_steps, most=60))
-    audited = look(problem, softened(problem.original, 0.99), retrained=problem.retrained[0])
+def test_what_earlier_requests_forgot_counts_as_gone(problem):
+    """It is neither retained nor trained on by the models that the second request is held against."""
+    session = Unlearner(problem.task, Step(PerLayer(copies=16)), n_jobs=1)
+    session.forget(FORGET[:3])
+    done = session.forget(FORGET[3:5])
+    trained_on = []
+
+    def retrain(ids, seed):  # noqa: ARG001
+        trained_on.append(set(ids.tolist()))
+        return copy.deepcopy(problem.original)
+
+    found = audit(replace(problem.task, retrain=retrain), done, retrained=1, cache=None)
+    assert found.ids == tuple(FORGET[3:5])
+    assert found.earlier == tuple(sorted(FORGET[:3]))
+    assert not trained_on[0] & set(FORGET[:5])
+    assert found.unlearned.retain.count == len(problem.task.train_set) - 5
+    said = audit(problem.task, problem.original, done.model, FORGET[3:5], forgotten=FORGET[:3])
+    assert said.earlier == found.earlier
+
+
+def test_what_an_unlearner_gave_says_all_that_is_needed(problem):
+    done = Unlearner(problem.task, Step(PerLayer(copies=16)), n_jobs=1).forget(FORGET[:3])
+    short = audit(problem.task, done, retrained=problem.retrained[:2])
+    assert short.ids == tuple(FORGET[:3])
+    assert set(short.change.scores) == set(done.slices)
+    assert short == audit(problem.task, problem.task.model, done, FORGET[:3], retrained=problem.retrained[:2])
+    more = audit(problem.task, done, forget=FORGET[:5])
+    assert more.ids == tuple(FORGET[:5])
+    with pytest.raises(InputError, match=r"unlearned is missing: .*audit\(task, done\)"):
+        audit(problem.task, problem.original)
+    with pytest.raises(InputError, match="forget is missing"):
+        audit(problem.task, problem.original, done)
+    with pytest.raises(InputError, match=r"original is no torch\.nn\.Module, but a Forgotten"):
+        audit(problem.task, done, problem.original, FORGET[:3])
+
+
+def test_learning_again_is_held_against_retrained_models(problem):
+    effort = replace(BRIEF, relearn_steps=60)
+    audited = look(problem, softened(problem.original, 0.99), retrained=problem.retrained[0], effort=effort)
     assert audited.original.relearning.steps == 0
     assert 0 < audited.unlearned.relearning.steps < 20
     assert audited.retrained[0].relearning.steps is None
     assert audited.unlearned.relearning.target == pytest.approx(audited.original.forget.loss)
     assert level_of(audited, "Learning again") == "warning"
+
+
+def test_effort_is_heeded(class_problem, found):
+    effort = replace(BRIEF, relearn_steps=3, few_shot_draws=2, retained_samples=50)
+    audited = look(class_problem, class_problem.retrained[0], class_problem.forget, effort=effort)
+    assert len(audited.unlearned.relearning.losses) == 4
+    assert (audited.unlearned.few_shot.draws, audited.unlearned.few_shot.shots) == (2, 5)
+    assert audited.original.retain.count == 50
+    beyond = found.unlearned.held_out.p * 1000 / 2  # of 999 permutations and the samples as they are
+    assert beyond == pytest.approx(round(beyond))
+    intervals = [
+        look(class_problem, class_problem.retrained[0], class_problem.forget, effort=replace(BRIEF, resamples=count))
+        .unlearned.attacks["entropy"]
+        .interval
+        for count in (20, 21)
+    ]
+    assert intervals[0] != intervals[1]
 
 
 def test_it_prints_a_verdict_and_a_table(found):
@@ -423,6 +469,7 @@ def class_problem():
     )
 
 
+@pytest.mark.slow
 def test_a_masked_class_is_hidden_and_not_forgotten(class_problem):
     masked = copy.deepcopy(class_problem.original)
     with torch.no_grad():
@@ -445,19 +492,19 @@ def test_a_class_is_forgotten_by_retraining(class_problem):
 
 def test_the_kind_is_found_or_told(problem):
     found = look(problem, problem.original, FORGET)
-    assert (found.kind, found.original.probe) == ("samples", None)
+    assert (found.kind, found.original.few_shot) == ("samples", None)
     told = look(problem, problem.original, FORGET[:2], kind="class")
     assert (told.kind, told.classes) == ("class", (0, 1))
     of_class = [i for i in range(TRAINED) if i % CLASSES == 4]
     assert look(problem, problem.original, of_class).classes == (4,)
-    assert look(problem, problem.original, of_class, kind="samples").original.probe is None
+    assert look(problem, problem.original, of_class, kind="samples").original.few_shot is None
 
 
 def test_the_probe_makes_do_with_a_small_test_set(problem):
     of_class = [i for i in range(TRAINED) if i % CLASSES == 4]
     for size, shots in ((15, 2), (30, 5)):
         small = replace(problem.task, test_set=part(problem.task.test_set, list(range(size))))
-        assert audit(small, problem.original, problem.original, of_class).original.probe.shots == shots
+        assert audit(small, problem.original, problem.original, of_class).original.few_shot.shots == shots
 
 
 def test_a_planted_copy_is_found(problem):
@@ -465,7 +512,7 @@ def test_a_planted_copy_is_found(problem):
     inputs[100] = inputs[3]
     planted = replace(problem.task, train_set=TensorDataset(inputs, targets))
     audited = audit(planted, problem.original, problem.original, FORGET)
-    assert [(one.forgotten, one.retained, one.exact) for one in audited.twins] == [(3, 100, True)]
+    assert [(one.forgotten, one.retained, one.exact) for one in audited.near_duplicates] == [(3, 100, True)]
     assert level_of(audited, "Near-duplicates are still there") == "bad"
     assert level_of(look(problem, problem.original), "Near-duplicates are still there") is None
 
@@ -506,6 +553,7 @@ def label_problem():
     return SimpleNamespace(task=replace(start, model=original), original=original, retrained=truths)
 
 
+@pytest.mark.slow
 def test_several_labels_a_sample(label_problem):
     alone = look(label_problem, label_problem.retrained[3])
     assert alone.metric == "micro-f1"
@@ -552,6 +600,7 @@ def of_numbers(count, seed, unit):
     return TensorDataset(torch.tensor(inputs, dtype=torch.float32), torch.tensor(targets, dtype=torch.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 100.0])
 def test_numbers_to_predict(unit):
     """The verdict does not hang on the unit that targets are in."""
@@ -706,6 +755,7 @@ def test_bad_input_is_refused_with_a_remedy(problem):
         (r"metric must be.*Did you mean 'accuracy'\?", {"metric": "accurcy"}),
         (r'metric \'micro-f1\' needs.*try metric="auto"', {"metric": "micro-f1"}),
         (r"seed must be a whole number.*not -1", {"seed": -1}),
+        (r"attacks must be one of.*Did you mean 'loss'\?", {"attacks": ["los"]}),
         (r"unlearned: the model's answers.*diverged", {"unlearned": nan}),
         (r"original: the model's answers.*diverged", {"original": nan}),
     ]
@@ -746,6 +796,7 @@ def test_an_original_that_was_never_trained_decides_nothing(problem):
 
 
 def test_forgotten_samples_must_all_be_audited(problem):
-    done = Unlearner(replace(problem.task, model=problem.original), copies=32, watched=2).forget([0, 1])
+    step = Step(PerLayer(copies=32, observed_samples=2))
+    done = Unlearner(replace(problem.task, model=problem.original), step).forget([0, 1])
     with pytest.raises(InputError, match="forget lacks sample 1"):
         audit(problem.task, problem.original, done, [0])

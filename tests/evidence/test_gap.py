@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
-from excise.gap import (
+from excise.evidence.gap import (
     Gap,
     Logits,
     average_gap,

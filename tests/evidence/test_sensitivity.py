@@ -9,9 +9,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError, Task, xi
-from excise.activations import GaussianNoise
-from excise.retraining import hash_of_model
-from excise.sensitivity import sensitivity
+from excise.evidence.sensitivity import sensitivity
+from excise.slices.activations import GaussianNoise
+from excise.task.hashing import hash_of_model
 
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
 
@@ -122,3 +122,18 @@ def test_bad_input_is_refused(task):
         sensitivity(task, task.model, 0, copies=1)
     with pytest.raises(InputError, match="seed must be"):
         sensitivity(task, task.model, 0, seed=-1)
+
+
+def test_a_mapping_with_an_image_is_seen_as_the_image_is(task):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = task.model
+
+        def forward(self, pixel_values):
+            return self.inner(pixel_values)
+
+    samples = [{"pixel_values": image, "labels": label} for image, label in task.train_set]
+    named = Task(Named(), CROSS_ENTROPY, samples)
+    found = sensitivity(named, named.model, 2, copies=60)
+    assert np.array_equal(found, sensitivity(task, task.model, 2, copies=60))

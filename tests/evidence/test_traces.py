@@ -14,14 +14,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError, Task, fit
-from excise.answers import answers
-from excise.duplicates import near_duplicates
-from excise.features import penultimate
-from excise.fewshot import few_shot_probe
-from excise.holdout import against_held_out
-from excise.relearning import relearn_steps
-from excise.retraining import hash_of_model
-from excise.targets import targets_of
+from excise.evidence.duplicates import near_duplicates
+from excise.evidence.features import penultimate
+from excise.evidence.few_shot import few_shot_probe
+from excise.evidence.held_out import against_held_out
+from excise.evidence.relearning import relearn_steps
+from excise.task.hashing import hash_of_model
+from excise.task.predictions import predict
+from excise.task.targets import targets_of
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
 
@@ -72,7 +72,7 @@ def test_hooks_are_removed_after_an_error():
 
     model = Broken(1, 2)
     task = Task(model, LOSS, TensorDataset(torch.zeros(2, 1), torch.tensor([0, 1])))
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(InputError, match="broken"):
         penultimate(task, model)
     assert not model._forward_hooks
 
@@ -159,7 +159,7 @@ def test_a_masked_class_is_found_as_well_as_before(digits):
     with torch.no_grad():
         masked[-1].bias[3] = -30
     hidden = targets_of(digits, dataset=digits.test_set) == 3
-    assert (answers(digits, masked, dataset=digits.test_set).outputs[hidden].argmax(1) != 3).all()
+    assert (predict(digits, masked, dataset=digits.test_set).outputs[hidden].argmax(1) != 3).all()
     assert few_shot_probe(digits, masked, [3]) == few_shot_probe(digits, digits.model, [3])
 
 
@@ -245,7 +245,7 @@ def test_divergence_ends_the_relearning():
 def test_the_original_has_nothing_to_relearn(digits):
     before = hash_of_model(digits.model)
     ids = list(range(20))
-    target = answers(digits, digits.model, ids[::-1]).losses.mean()
+    target = predict(digits, digits.model, ids[::-1]).losses.mean()
     assert relearn_steps(digits, digits.model, ids, target).steps == 0
     fresh = with_seed(lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), 1)
     state = torch.random.get_rng_state()
@@ -312,6 +312,7 @@ def test_the_interval_of_few_is_welchs():
     assert found.interval_by == "Student t"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "least"), [(1, 0.9), (5, 0.85), (20, 0.88), (40, 0.88)])
 def test_intervals_cover_the_truth_though_losses_are_skewed(count, least):
     rng = np.random.default_rng(count)
@@ -455,7 +456,7 @@ def test_where_to_look_and_how_many():
 
 def test_blocks_do_not_change_the_answer(monkeypatch, digits):
     whole = near_duplicates(digits, range(20), threshold=0.9)
-    monkeypatch.setattr("excise.duplicates.MOST_VALUES", 64 * 7)
+    monkeypatch.setattr("excise.evidence.duplicates.MOST_VALUES", 64 * 7)
     assert near_duplicates(digits, range(20), threshold=0.9) == whole != ()
 
 

@@ -10,14 +10,14 @@ from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, root_mean_squared_error
 
 from excise import InputError
-from excise.answers import Answers
 from excise.errors import UndefinedWarning
-from excise.utility import retrieval, utility
+from excise.evidence.utility import retrieval, utility
+from excise.task.predictions import Predictions
 
 
 def answered(outputs, targets, losses=None):
     outputs, targets = np.asarray(outputs, dtype=float), np.asarray(targets)
-    return Answers(outputs, targets, np.zeros(len(outputs)) if losses is None else np.asarray(losses, dtype=float))
+    return Predictions(outputs, targets, np.zeros(len(outputs)) if losses is None else np.asarray(losses, dtype=float))
 
 
 def quick(answers, **options):
@@ -231,7 +231,7 @@ def test_a_large_gallery_is_searched_in_parts(monkeypatch):
     rng = np.random.default_rng(0)
     features, ids = rng.standard_normal((30, 5)), rng.integers(0, 6, 30)
     whole = retrieval(features, ids)
-    monkeypatch.setattr("excise.utility.MOST_SIMILARITIES", 70)
+    monkeypatch.setattr("excise.evidence.utility.MOST_SIMILARITIES", 70)
     assert retrieval(features, ids) == whole
 
 
@@ -241,10 +241,10 @@ def test_a_large_gallery_is_searched_in_parts(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: utility(np.zeros(3)), "answers must be an Answers.*ndarray"),
+        (lambda: utility(np.zeros(3)), "answers must be a Predictions.*ndarray"),
         (lambda: utility(answered(np.zeros((0, 2)), np.zeros(0, int))), "answers is empty"),
         (lambda: utility(answered([[np.nan, 0.0], [1.0, 0.0]], [0, 1])), "NaN for 1 of 2 samples .first: 0."),
-        (lambda: utility(Answers(np.zeros((2, 2)), np.zeros(3, int), np.zeros(2))), "2 outputs, 3 targets and 2"),
+        (lambda: utility(Predictions(np.zeros((2, 2)), np.zeros(3, int), np.zeros(2))), "2 outputs, 3 targets and 2"),
         (lambda: utility(answered([[1.0, 0.0]], [0]), metric="acuracy"), "Did you mean 'accuracy'"),
         (lambda: utility(answered([[1.0, 0.0]], [[0.5, 0.5]]), metric="accuracy"), "'accuracy' needs logits"),
         (lambda: utility(answered([[1.0, 0.0]], [0]), metric="micro-f1"), r"'micro-f1' needs.*\(1, 2\).*int64"),

@@ -1,17 +1,16 @@
 """The networks: their sizes as published, their answers as transformers computes them, and that they can forget."""
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from data_folder import LACKING, real
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from excise import Task, Unlearner, fit
-from excise.batchnorm import reestimate
+from excise import Cached, PerLayer, Step, Task, Unlearner, fit
 from excise.datasets.cifar import load_cifar, normalised
 from excise.errors import InputError
 from excise.networks.densenet import DenseLayer, densenet
@@ -20,8 +19,8 @@ from excise.networks.resnet import Block, ProjectedBlock, resnet18, resnet20, re
 from excise.networks.small import cnn, logistic, mlp
 from excise.networks.vgg import VGG, VGG16, vgg11, vgg16
 from excise.slices import find_slices
+from excise.training.batchnorm import reestimate
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 WITH_WEIGHTS = {"resnet20": resnet20, "resnet56": resnet56}
 SMALLEST = {
     "vgg11": lambda seed: vgg11(seed, classes=3, width=4),
@@ -101,6 +100,7 @@ def test_every_weight_matrix_is_in_a_slice_and_no_relu_works_in_place(name):
     assert not any(getattr(module, "inplace", False) for module in model.modules())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALLEST)
 def test_a_trained_network_forgets(name):
     labels = torch.arange(24) % 3
@@ -112,7 +112,7 @@ def test_a_trained_network_forgets(name):
     task = Task(trained.model, task.loss, data)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # six epochs don't end at a minimum
-        result = Unlearner(task, copies=16, curvature_samples=12, n_jobs=1).forget([0])
+        result = Unlearner(task, Step(PerLayer(copies=16), Cached(samples=12)), n_jobs=1).forget([0])
     before, after = trained.model.state_dict(), result.model.state_dict()
     assert result.parameters_changed > 0
     assert any(not torch.equal(before[key], after[key]) for key in before)
@@ -180,11 +180,12 @@ def test_shortcut_takes_every_second_pixel_and_pads_channels_with_zeros():
     assert torch.equal(ProjectedBlock(16, 16, 1).shortcut(x), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_WEIGHTS)
 def test_official_weights_recognise_official_images(name):
-    folder, files = DATA / "cifar-10-batches-bin", sorted((DATA / "weights").glob(f"{name}-*.pt"))
-    if not folder.exists() or not files:
-        pytest.skip(f"needs CIFAR-10 in {folder.name}/ and the pretrained weights {name}-*.pt in weights/")
+    folder, files = real("cifar-10-batches-bin"), sorted(real("weights").glob(f"{name}-*.pt"))
+    if not files:
+        pytest.skip(f"{LACKING} needs the pretrained weights {name}-*.pt in weights/")
     photographs, labels = load_cifar(folder, "test")
     model = WITH_WEIGHTS[name](files[0])
     assert not model.training
@@ -395,6 +396,7 @@ def parts(*modules):
     return [part for module in modules for part in of_kind(module, nn.Conv2d, nn.BatchNorm2d, nn.Linear)]
 
 
+@pytest.mark.slow
 def test_resnet50_answers_as_that_of_transformers(transformers):
     with torch.random.fork_rng():
         torch.manual_seed(0)

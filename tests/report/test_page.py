@@ -16,23 +16,32 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
+from jinja2 import UndefinedError
 from PIL import Image
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError, Task, Unlearner, fit
-from excise.auditing import audit
-from excise.comparing import Comparison, Row, Score
-from excise.duplicates import Twin
-from excise.gap import Gap
+from excise.comparison.comparing import Comparison, Row, Score
+from excise.evidence.auditing import audit
+from excise.evidence.duplicates import NearDuplicate
+from excise.evidence.gap import Gap
+from excise.evidence.verdict import Finding
 from excise.privacy import certify
-from excise.report import SampleView, SensitivityMap, html, sample_views, sensitivity_maps, write_report
-from excise.report_html import VOID, el, number
-from excise.report_plots import Axis, network
-from excise.report_samples import _heat, png
+from excise.report import SampleView, SensitivityMap, html, rendering, sample_views, sensitivity_maps, write_report
+from excise.report.elements import el
+from excise.report.formatting import number
+from excise.report.network_map import network_map
+from excise.report.plots import Axis
+from excise.report.record import Record
+from excise.report.rendering import environment, stylesheet
+from excise.report.samples import ShownSample, ShownSamples, _heat, png
+from excise.report.sections import Guarantee, Method, Methods, Network, Result
+from excise.report.tables import Fact
 
 SECTIONS = ["request", "verdict", "figures", "losses", "attack", "network", "guarantee", "relearning", "duplicates"]
 SECTIONS += ["record", "glossary"]
+VOID = {"meta", "img"}
 EVIL = "<script>alert('x')</script>\"'&"
 FIGURES = {"UA": 0.9, "RA": 0.98, "TA": 0.87}
 WHEN = datetime(2025, 3, 4, 5, 6, tzinfo=UTC)
@@ -147,12 +156,13 @@ def comparison():
 @pytest.fixture(scope="module")
 def full(usual, classes, comparison):
     """Everything that a report can hold."""
+    pairs = NearDuplicate(3, 77, 0.0, 0.0, True, True), NearDuplicate(4, 78, 0.11, 0.2, False, False)
     return html(
-        replace(usual, twins=(Twin(3, 77, 0.0, 0.0, True, True), Twin(4, 78, 0.11, 0.2, False, False))),
+        replace(usual, near_duplicates=pairs),
         samples=sample_views(classes, [0, 1]),
         maps=sensitivity_maps(classes, classes.model, mlp(3, 5), [0, 1], seed=0, copies=50),
         comparison=comparison,
-        settings={"refine": "drift", "drift": {"lr": 0.05}},
+        settings={"method": "drift", "drift": {"lr": 0.05}},
     )
 
 
@@ -213,6 +223,68 @@ def test_elements_escape_text_and_attributes():
     assert el("p", "<&", title='"><b>') == '<p title="&quot;&gt;&lt;b&gt;">&lt;&amp;</p>'
 
 
+@pytest.mark.parametrize(
+    ("template", "values", "times"),
+    [
+        ("result.html", {"result": Result("forgotten", "good", EVIL, [Fact(EVIL, EVIL, EVIL)],
+                                          (Finding("bad", EVIL, EVIL),))}, 6),
+        ("network.html", {"network": Network(1, 2, 0.5, 1, True, [(EVIL, 1.0)], 0, EVIL, False)}, 2),
+        ("samples.html", {"shown": ShownSamples((ShownSample(0, EVIL, EVIL, EVIL, {EVIL: EVIL}),), 1.0, EVIL)}, 7),
+        ("guarantee.html", {"guarantee": Guarantee(certify(0.1, 0.1, convex=False), ((EVIL, 1.0),),
+                                                   ((EVIL, EVIL),))}, 3),
+        ("comparison.html", {"comparison": Methods([Method(1, EVIL, EVIL), Method(2, EVIL, "")], EVIL)}, 4),
+        ("record.html", {"record": Record(((EVIL, EVIL),), ((EVIL, EVIL),), ((EVIL, EVIL),), ((EVIL, EVIL),)),
+                         "date": WHEN}, 8),
+    ],
+)  # fmt: skip
+def test_templates_escape_all_that_is_not_markup(template, values, times):
+    text = rendering.render(template, **values)
+    page = Page(text)
+    attributes = [value for _, found in page.elements for value in found.values() if value]
+    assert page.all("script") == []
+    assert sum(words.count(EVIL) for words in [*page.words, *attributes]) == times
+    assert text.count("alert(&#39;x&#39;)") == times  # no quote is left that could end an attribute
+
+
+def test_no_template_lets_text_through_unescaped():
+    for name in environment().list_templates():
+        source, *_ = environment().loader.get_source(environment(), name)
+        assert not re.search(r"\|\s*safe|autoescape|Markup", source)
+    assert environment().autoescape is True
+
+
+@pytest.mark.parametrize("template", ["page.html", "losses.html", "relearning.html", "record.html"])
+def test_a_name_that_was_not_passed_is_an_error(template):
+    with pytest.raises(UndefinedError):
+        rendering.render(template)
+
+
+def test_a_misspelt_field_is_an_error(usual):
+    template = environment().from_string("{% if audit.retrainde %}{% endif %}")
+    with pytest.raises(UndefinedError, match="retrainde"):
+        template.render(audit=usual)
+
+
+def test_templates_and_style_come_with_the_package(full):
+    source, *_ = environment().loader.get_source(environment(), "page.html")
+    included = set(re.findall(r'include "(.*?)"', source))
+    assert included | {"page.html", "parts.html"} == set(environment().list_templates())
+    assert len(included) == 13
+    assert "prefers-color-scheme: dark" in stylesheet()
+    assert stylesheet() in full
+
+
+def test_the_policy_forbids_all_but_the_page_itself(full):
+    (policy,) = [one["content"] for one in Page(full).all("meta") if one.get("http-equiv")]
+    assert set(policy.split("; ")) == {
+        "default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'", "form-action 'none'",
+    }  # fmt: skip
+
+
+def test_the_same_audit_gives_the_same_page(usual):
+    assert html(usual, when=WHEN) == html(usual, when=WHEN)
+
+
 def test_by_default_nothing_of_the_samples_is_shown(usual, classes):
     text = html(usual)
     assert "<img" not in text
@@ -236,12 +308,12 @@ def test_samples_are_shown_when_passed(full, classes):
 
 def test_no_paths_are_told(usual, tmp_path):
     settings = {
-        "cache": tmp_path, "model": "/srv/secret/model.pt", "home": "~ada/x", "drive": "C:\\Users\\ada", "up": "../ada",
-        "file": "runs/ada.json", "several": [1, "/srv/secret"], "from": "task:factory", "half": "1 / 2",
+        "cache": tmp_path, "model": "/srv/secret/model.pt", "home": "~zoe/x", "drive": "C:\\Users\\zoe", "up": "../zoe",
+        "file": "runs/zoe.json", "several": [1, "/srv/secret"], "from": "task:factory", "half": "1 / 2",
     }  # fmt: skip
     write_report(usual, tmp_path / "report.html", settings=settings)
     text = Page((tmp_path / "report.html").read_text()).text
-    for secret in (str(tmp_path), "secret", "ada"):
+    for secret in (str(tmp_path), "secret", "zoe"):
         assert secret not in text
     assert "task:factory" in text
     assert "1 / 2" in text
@@ -317,7 +389,7 @@ def test_near_duplicates_and_methods_are_listed(full):
 
 def test_the_map_colours_the_slices_that_changed(usual):
     change = replace(usual.change, layers={"first": (2, 5)}, scores={"first[1]": 4.0, "first[3]": 1.0})
-    page = Page(network(change))
+    page = Page(network_map(change))
     places = {
         (one["class"], one.get("fill-opacity")): re.findall(r"M(\d+) (\d+)", one["d"]) for one in page.all("path")
     }
@@ -329,7 +401,7 @@ def test_the_map_colours_the_slices_that_changed(usual):
 
 
 def test_the_map_is_a_bar_where_slices_are_not_known(usual):
-    page = Page(network(replace(usual.change, layers={"first": (16, 64)}, scores={})))
+    page = Page(network_map(replace(usual.change, layers={"first": (16, 64)}, scores={})))
     assert [one["d"] for one in page.all("path")][1].startswith("M0 0h16v1")
     assert page.all("svg")[0]["aria-label"] == "Layer first: 16 of 64 slices changed."
 
@@ -399,6 +471,7 @@ def render(file, profile, *options):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed, so nothing is rendered")
 @pytest.mark.parametrize(("width", "dark"), [(360, False), (390, True), (1280, False), (1280, True)])
 def test_it_fits_the_screen(width, dark, full, tmp_path):
@@ -415,6 +488,7 @@ def test_it_fits_the_screen(width, dark, full, tmp_path):
     assert found["page"] == ("rgb(19, 21, 25)" if dark else "rgb(253, 253, 251)")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed, so nothing is rendered")
 def test_its_own_policy_lets_no_script_run_but_shows_the_page(full, tmp_path):
     file, picture = tmp_path / "report.html", tmp_path / "shot.png"

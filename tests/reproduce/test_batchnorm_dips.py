@@ -8,11 +8,21 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise.reproduce import batchnorm_claims as claims
-from excise.reproduce import batchnorm_dips as dips
-from excise.reproduce.batchnorm_claims import ACCURACY, EVEN, JOINED, KEPT, LITERAL, NORM, OURS, QUIET
-from excise.reproduce.batchnorm_dips import Settings
-from excise.reproduce.plots import new_figure
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.studies.batchnorm import claims, networks
+from excise.reproduce.studies.batchnorm import measure as dips
+from excise.reproduce.studies.batchnorm.measure import (
+    ACCURACY,
+    EVEN,
+    JOINED,
+    KEPT,
+    LITERAL,
+    NORM,
+    OURS,
+    QUIET,
+    Settings,
+)
+from excise.reproduce.studies.batchnorm.plot import draw
 from excise.task import Task
 
 TINY = Settings(network="small", samples=10, batch_size=4, epochs=2, learning_rate=0.1, weight_decay=0.01)
@@ -25,7 +35,7 @@ def images(count=10, side=16):
 
 
 def task_of(data):
-    return Task(dips.small_network(1, width=4), dips.LOSS, data, weight_decay=0.01)
+    return Task(networks.small_network(1, width=4), dips.LOSS, data, weight_decay=0.01)
 
 
 def state(model):
@@ -78,8 +88,8 @@ def test_even_batches_cover_all_and_differ_by_one(count):
 
 
 def test_one_pixel_is_refused_and_the_small_network_is_not():
-    assert "more than 1 value" in dips.refusal()
-    dips.small_network(0, width=4).train()(torch.zeros(1, 3, 32, 32))
+    assert "more than 1 value" in networks.refusal()
+    networks.small_network(0, width=4).train()(torch.zeros(1, 3, 32, 32))
 
 
 # ---- measuring
@@ -101,7 +111,7 @@ def test_norms_by_hand():
 
 
 def test_momentum_of_statistics_is_changed_in_a_copy():
-    model = dips.small_network(0, width=4)
+    model = networks.small_network(0, width=4)
     assert {m.momentum for m in dips.with_momentum(model, 0.5).modules() if isinstance(m, nn.BatchNorm2d)} == {0.5}
     assert {m.momentum for m in model.modules() if isinstance(m, nn.BatchNorm2d)} == {0.1}
 
@@ -209,5 +219,5 @@ def test_a_network_that_refuses_leaves_gaps_that_can_be_drawn():
         run[4] = None
     assert claims.judge(measured)[0].verdict == NO
     figure = new_figure((12, 4))
-    claims.draw(measured, figure)
+    draw(measured, figure)
     assert len(figure.axes) == 3

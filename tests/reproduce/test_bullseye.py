@@ -11,10 +11,13 @@ import torch
 from scipy.stats import norm, spearmanr
 
 from excise import lcodec
-from excise.reproduce.blanket_tests import cmi_of, codec_of, local_shuffles, search_blanket, tree_cmi
-from excise.reproduce.bullseye import CMI, EXPERIMENT, LCODEC, LFOCI, MAPS, OURS, RAW, bullseye, draw, judge
-from excise.reproduce.feature_maps import _jeffreys, learn_maps
-from excise.reproduce.plots import new_figure
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.parts.blanket_tests import cmi_of, codec_of, local_shuffles, search_blanket, tree_cmi
+from excise.reproduce.parts.feature_maps import _jeffreys, learn_maps
+from excise.reproduce.studies.bullseye.claims import judge
+from excise.reproduce.studies.bullseye.experiment import EXPERIMENT
+from excise.reproduce.studies.bullseye.measure import CMI, LCODEC, LFOCI, MAPS, OURS, RAW, bullseye
+from excise.reproduce.studies.bullseye.plot import draw
 
 
 def test_the_radii_follow_the_graph_and_directions_tell_nothing() -> None:
@@ -48,6 +51,7 @@ def test_the_estimate_by_hand() -> None:
     assert cmi_of(x, z, 1)(np.array([0.0, 1.0, 2.0])) == pytest.approx(1.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.6, 0.9])
 def test_the_estimate_is_right_for_normal_variables(share: float) -> None:
     """I(X; Y | Z) = -log(1 - ρ²) / 2 with ρ the correlation of what Z leaves."""
@@ -67,6 +71,7 @@ def test_codec_with_neighbours_at_hand_is_lcodec() -> None:
     assert codec_of(x, z[:, :0])(y) == pytest.approx(lcodec(y, x))
 
 
+@pytest.mark.slow
 def test_shuffles_take_near_rows_and_hardly_one_twice() -> None:
     rng = np.random.default_rng(2)
     z = rng.normal(size=(300, 2))

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from excise.reproduce.celeba_speed import (
-    EXPERIMENT,
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.studies.celeba_speed.claims import judge, overlap
+from excise.reproduce.studies.celeba_speed.experiment import EXPERIMENT
+from excise.reproduce.studies.celeba_speed.measure import (
     FOCI,
     LFOCI,
     LITERAL,
@@ -17,14 +19,11 @@ from excise.reproduce.celeba_speed import (
     Settings,
     _coefficients,
     _originals,
-    draw,
-    judge,
     nearest_after_noise,
     nearest_of_listed,
-    overlap,
     plain_foci,
 )
-from excise.reproduce.plots import new_figure
+from excise.reproduce.studies.celeba_speed.plot import draw
 
 
 def _tied(points: Any) -> Any:

@@ -9,10 +9,13 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError
-from excise.paper import paper_sigma
-from excise.reproduce import cifar_models as models
-from excise.reproduce.cifar_models import ACCURACY, HERE, LITERAL, NORM, OURS, Settings
-from excise.reproduce.plots import new_figure
+from excise.privacy.gaussian import paper_sigma
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.studies.cifar_models import measure as models
+from excise.reproduce.studies.cifar_models.claims import judge, ranking
+from excise.reproduce.studies.cifar_models.experiment import HERE
+from excise.reproduce.studies.cifar_models.measure import ACCURACY, LITERAL, NORM, OURS, Settings
+from excise.reproduce.studies.cifar_models.plot import draw
 from excise.task import Task
 
 YES, NO, UNKNOWN = "confirmed", "not confirmed", "out of reach"
@@ -77,7 +80,7 @@ def figures(last, *, base=(0.4, 0.5, 0.6, 0.8, 1.0), norm=0.5):
 
 
 def test_ranking_by_hand():
-    found = models.ranking(figures((0.5, 0.6, 0.7, 0.9, 1.0)), LITERAL)
+    found = ranking(figures((0.5, 0.6, 0.7, 0.9, 1.0)), LITERAL)
     # falls of 0.04, 0.04, 0.036, 0.016 and 0 from one measurement to the next; 0.05 may be lost
     assert list(found.supported.values()) == ["4", "4", "4", "12", "> 20"]
     assert found.ended == 4
@@ -86,7 +89,7 @@ def test_ranking_by_hand():
 
 
 def test_what_does_not_vary_has_no_correlation():
-    found = models.ranking(figures((0.5, 0.6, 0.7, 0.9, 1.0)), OURS)
+    found = ranking(figures((0.5, 0.6, 0.7, 0.9, 1.0)), OURS)
     assert math.isnan(found.correlation)
     assert math.isnan(found.drop_correlation)
 
@@ -100,11 +103,11 @@ def test_what_does_not_vary_has_no_correlation():
     ],
 )
 def test_verdicts(last, norm, verdicts):
-    assert [claim.verdict for claim in models.judge(figures(last, norm=norm))] == verdicts
+    assert [claim.verdict for claim in judge(figures(last, norm=norm))] == verdicts
 
 
 def test_it_draws_two_rows_of_two_panels():
     figure = new_figure((11, 7))
-    models.draw(figures((0.5, 0.6, 0.7, 0.9, 1.0)), figure)
+    draw(figures((0.5, 0.6, 0.7, 0.9, 1.0)), figure)
     assert [axes.get_ylabel() for axes in figure.axes] == [ACCURACY, NORM] * 2
     assert all(len(axes.lines) == 5 for axes in figure.axes)

@@ -1,40 +1,36 @@
 """The face experiment: its data, its scores, and its verdicts."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from data_folder import DATA, real
 from PIL import Image
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError
-from excise.reproduce.faces import (
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.studies.faces.claims import judge
+from excise.reproduce.studies.faces.experiment import HERE
+from excise.reproduce.studies.faces.measure import (
     AT_ONCE,
     BGR_MEAN,
-    HERE,
     OURS,
     PAPER,
     QUIET,
     RETRAINED,
     Faces,
     accuracies,
-    draw,
     full_size,
-    judge,
     load_faces,
 )
-from excise.reproduce.plots import new_figure
-
-DATA = Path(__file__).parents[2] / "shared" / "data"
+from excise.reproduce.studies.faces.plot import draw
 
 
 def test_orl_is_split_by_shot():
-    if not (DATA / "orl_faces").is_dir():
-        pytest.skip("needs the ORL faces in orl_faces/")
-    faces = load_faces(DATA, HERE)
+    faces = load_faces(real("orl_faces").parent, HERE)
     assert [len(faces.train), len(faces.test)] == [320, 80]
     assert torch.equal(faces.train.tensors[1].bincount(), torch.full((40,), 8))
     images = torch.cat([faces.train.tensors[0], faces.test.tensors[0]])

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import objective
-from excise.exact import exact_fit
 from excise.networks.small import logistic
-from excise.reproduce.full_hessian import (
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.studies.full_hessian.claims import compare, judge, loglog_slope
+from excise.reproduce.studies.full_hessian.measure import (
     BEFORE,
     CHOSEN,
     DESCENT,
@@ -20,14 +20,11 @@ from excise.reproduce.full_hessian import (
     OURS,
     PAPER,
     RANDOM,
-    SoftmaxRegression,
-    compare,
-    draw,
-    judge,
-    loglog_slope,
 )
-from excise.reproduce.plots import new_figure
-from excise.task import Task
+from excise.reproduce.studies.full_hessian.plot import draw
+from excise.reproduce.studies.full_hessian.regression import SoftmaxRegression
+from excise.task import Task, objective
+from excise.training.exact import exact_fit
 
 DECAY = 0.05
 GONE = 7
@@ -61,7 +58,7 @@ def residual_value(regression, weights):
 
 def test_slopes_are_those_of_the_objective(task, regression):
     kept = [row for row in range(40) if row != GONE]
-    expected = objective.slope(task, task.model, kept)
+    expected = objective.objective_gradient(task, task.model, kept)
     found = regression.slope(matrix(task.model), GONE)
     torch.testing.assert_close(found, torch.cat([expected["weight"], expected["bias"][:, None]], dim=1))
     of_sample = objective.gradient(task, task.model, [GONE])

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from excise.reproduce.iterations import AGAIN, LITERAL, RESIDUAL, WHOLE, factor, judge
+from excise.reproduce.studies.iterations.claims import judge
+from excise.reproduce.studies.iterations.measure import AGAIN, LITERAL, RESIDUAL, WHOLE, factor
 
 
 def figures(*, ours, again, paper, bound=2.0):

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from excise import objective
 from excise.networks.small import mlp
-from excise.reproduce.kfac_comparison import (
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.studies.kfac.claims import has_room, judge, pooled_gap
+from excise.reproduce.studies.kfac.measure import (
     CASES,
     DRIFT,
     KFAC,
@@ -23,13 +24,9 @@ from excise.reproduce.kfac_comparison import (
     _figures,
     _forgotten,
     _of_retrained,
-    draw,
-    has_room,
-    judge,
-    pooled_gap,
 )
-from excise.reproduce.plots import new_figure
-from excise.task import Task
+from excise.reproduce.studies.kfac.plot import draw
+from excise.task import Task, objective
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,19 @@ from sklearn.metrics import f1_score
 from torch import nn
 
 from excise import MissingExtraError, Task
+from excise._support.progress import Bar
 from excise.datasets.ledgar import OFFICIAL_FILE, PROTOTYPES, Provision
-from excise.progress import Bar
-from excise.reproduce import fine_tuning, ledgar
-from excise.reproduce.plots import new_figure
-from excise.reproduce.run import Run
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.framework.run import Run
+from excise.reproduce.parts import fine_tuning
+from excise.reproduce.studies.ledgar import measure as ledgar
+from excise.reproduce.studies.ledgar.claims import judge
+from excise.reproduce.studies.ledgar.experiment import EXPERIMENT
+from excise.reproduce.studies.ledgar.plot import draw
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'excise[all]'")
 
-pytestmark = pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 
 SMALL = ledgar.Settings(
     samples=40,
@@ -254,11 +258,11 @@ AS_IN_THE_PAPER = (STAYS, STAYS, FALLS, FALLS_AT_ONCE)
 
 
 def verdicts(measured):
-    return [claim.verdict for claim in ledgar.judge(measured)]
+    return [claim.verdict for claim in judge(measured)]
 
 
 def test_verdicts_where_all_is_as_in_the_paper():
-    claims = ledgar.judge(made_up(AS_IN_THE_PAPER, of_class=(0.9, 0.3), retrained=0.3))
+    claims = judge(made_up(AS_IN_THE_PAPER, of_class=(0.9, 0.3), retrained=0.3))
     assert [claim.verdict for claim in claims] == ["confirmed"] * 4 + ["out of reach"]
     assert "governing laws: > 30, > 30, 20, 10; terminations: > 30, > 30, 20, 10" in claims[0].measured
     assert "8 of 8 cells agree" in claims[0].measured
@@ -275,8 +279,8 @@ def test_a_class_that_falls_below_its_retrained_score_was_damaged():
 
 
 def test_the_plot_has_the_table_and_every_series():
-    figure = new_figure(ledgar.EXPERIMENT.size)
-    ledgar.draw(made_up(AS_IN_THE_PAPER), figure)
+    figure = new_figure(EXPERIMENT.size)
+    draw(made_up(AS_IN_THE_PAPER), figure)
     words = {text.get_text() for axes in figure.axes for table in axes.tables for text in _cells(table)}
     assert {"> 30 (> 100)", "20 (18)", "20 (21)", "10 (6)", "10 (7)"} <= words
     names = [text.get_text() for text in figure.legends[0].get_texts()]

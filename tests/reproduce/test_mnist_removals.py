@@ -8,8 +8,12 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import Task, Unlearner, fit
-from excise.reproduce.mnist_claims import (
+from excise import PaperStep, Task, Unlearner, fit
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.parts.published_removals import PublishedRemovals, choose_by_lfoci
+from excise.reproduce.parts.scores import RESIDUAL, VALIDATION, accuracies, distance_left, gradient_norm
+from excise.reproduce.studies.mnist.claims import judge
+from excise.reproduce.studies.mnist.measure import (
     FULL,
     LFOCI,
     NOISY,
@@ -17,24 +21,15 @@ from excise.reproduce.mnist_claims import (
     OURS,
     QUIET,
     RANDOM,
-    RESIDUAL,
     SELECTIONS,
     STEPS,
-    VALIDATION,
-    draw,
-    judge,
-)
-from excise.reproduce.mnist_removals import (
     OurRemovals,
     Settings,
-    accuracies,
-    distance_left,
-    gradient_norm,
     random_sets,
 )
-from excise.reproduce.plots import new_figure
-from excise.reproduce.published_removals import PublishedRemovals, choose_by_lfoci
-from excise.slices import find_slices, trainable
+from excise.reproduce.studies.mnist.plot import draw
+from excise.slices import find_slices
+from excise.task.parameters import trainable
 
 N = 60
 
@@ -55,7 +50,7 @@ def trained():
 
 def test_the_first_published_removal_is_that_of_the_unlearner(trained):
     task, trace = trained
-    theirs = Unlearner(task, method="paper", trace=trace, seed=3).forget([8])
+    theirs = Unlearner(task, PaperStep(trace), seed=3).forget([8])
     choose = choose_by_lfoci(task, find_slices(task.model), copies=1000, seed=3)
     ours = PublishedRemovals(task, trace, choose)
     before = copy.deepcopy(task.model.state_dict())

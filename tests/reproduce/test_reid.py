@@ -10,12 +10,14 @@ from torch import nn
 from excise.errors import DataError, InputError
 from excise.networks.embedder import Embedder
 from excise.networks.small import seeded
-from excise.reproduce import reid
-from excise.reproduce.people import Album, People, load_people
-from excise.reproduce.plots import new_figure
-from excise.reproduce.reid_claims import AT_ONCE, OURS, RETRAINED, judge, literal
-from excise.reproduce.retrieval_models import Seen, Training, by_pixels, look, network, scores, shifted
-from excise.reproduce.run import Run
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.framework.run import Run
+from excise.reproduce.parts.people import Album, People, load_people
+from excise.reproduce.parts.retrieval_models import Seen, Training, by_pixels, look, network, scores, shifted
+from excise.reproduce.studies.reid import measure as reid
+from excise.reproduce.studies.reid.claims import judge
+from excise.reproduce.studies.reid.measure import AT_ONCE, OURS, RETRAINED, literal
+from excise.reproduce.studies.reid.plot import draw
 from excise.task import Task
 
 Image = pytest.importorskip("PIL.Image")
@@ -245,7 +247,7 @@ def test_an_unknown_network(tmp_path):
         network("mlfn", tmp_path, classes=2, width=1.0, side=16, seed=0)
 
 
-@pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 def test_it_runs_on_an_official_set(market, tmp_path, monkeypatch):
     monkeypatch.setattr(reid, "network", lambda *_, classes, **__: (tiny(classes), "random"))
     timed = {"seconds": 1.0, "copies": 10, "parameters": 1, "threads": 1}
@@ -270,7 +272,7 @@ def test_it_runs_on_an_official_set(market, tmp_path, monkeypatch):
     assert ways[RETRAINED][0]["removed"] == [0, 3]
     assert measured["few"]["images"] == 8
     assert judge(measured)
-    reid.draw(measured, new_figure((14, 6)))
+    draw(measured, new_figure((14, 6)))
 
 
 # ---------------------------------------------------------------------------------------------------- verdicts
@@ -364,9 +366,10 @@ def test_verdicts(given, row, verdict):
     assert judge(figures(**given))[row].verdict == verdict
 
 
+@pytest.mark.slow
 def test_the_plot_has_every_way_and_the_maps():
     figure = new_figure((14, 6))
-    reid.draw(figures(), figure)
+    draw(figures(), figure)
     left, right = figure.subfigs
     assert len(left.axes) == 3
     assert len(right.axes) == 3 * 6

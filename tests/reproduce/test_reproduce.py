@@ -4,26 +4,31 @@ import errno
 import json
 import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
+from data_folder import real
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.data import TensorDataset
 
-from excise import InputError, reproduce
+from excise import InputError, Task, reproduce
 from excise.cli import cli
-from excise.errors import DataError
-from excise.reproduce.experiment import Claim, Experiment
-from excise.reproduce.pages import gather, page
-from excise.reproduce.removals import Supported, remove_one_by_one, supported_removals
-from excise.reproduce.run import DiskError, Run, throw_away, write_whole
+from excise.reproduce.framework.experiment import Claim, Experiment
+from excise.reproduce.framework.fits import kept_fit
+from excise.reproduce.framework.pages import gather, page
+from excise.reproduce.framework.run import DiskError, Run, throw_away, write_whole
+from excise.reproduce.framework.steps import file_name, values_from_bytes, values_to_bytes
+from excise.reproduce.parts.removals import Supported, remove_one_by_one, supported_removals
+from excise.training.model_cache import DamagedWarning
 
-ROOT = Path(__file__).parents[1]
-DATA = ROOT.parent / "shared" / "data"
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,8 @@ def test_tensors_are_kept_too(tmp_path):
 def test_seconds_of_kept_steps_count(tmp_path):
     run = new_run(tmp_path)
     run.step("one", lambda: 1)
-    file = tmp_path / "steps" / "one.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"seconds": 40.0}))
+    file = tmp_path / "steps" / file_name("one", ".json")
+    file.write_bytes(values_to_bytes(replace(values_from_bytes(file.read_bytes(), "one"), seconds=40.0)))
     again = new_run(tmp_path)
     again.step("one", lambda: 1)
     assert again.seconds == 40.0
@@ -95,9 +100,14 @@ def test_a_full_disk_leaves_the_last_complete_step(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(DiskError, match=r"two\.json: could not be written \(No space left on device\).*are kept"):
+        with pytest.raises(
+            DiskError, match=r"two-\w+\.json: could not be written \(No space left on device\).*are kept"
+        ):
             run.step("two", lambda: 2)
-    assert sorted(file.name for file in (tmp_path / "steps").iterdir()) == ["one.json", "run.json"]
+    assert sorted(file.name for file in (tmp_path / "steps").iterdir()) == [
+        file_name("one", ".json"),
+        "run.json",
+    ]
     assert new_run(tmp_path).step("one", lambda: 1 / 0) == 1
 
 
@@ -163,14 +173,28 @@ def test_a_run_that_made_no_step_does_not_stand_in_the_way(tmp_path):
         new_run(tmp_path, data_dir=tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("content", ["broken", "{}", "[]"])
-def test_a_damaged_step_is_named_with_a_remedy(tmp_path, content):
-    for method, ending in (("step", ".json"), ("tensors", ".pt")):
-        key = f"of {method}"
-        getattr(new_run(tmp_path), method)(key, lambda: {"a": 1})
-        (tmp_path / "steps" / f"of-{method}{ending}").write_text(content)
-        with pytest.raises(DataError, match=rf"of-{method}\{ending} is damaged; delete it"):
-            getattr(new_run(tmp_path), method)(key, lambda: {"a": 1})
+def test_a_trained_model_is_kept_with_losses_trace_and_seconds(tmp_path):
+    data = TensorDataset(torch.randn(20, 3), torch.arange(20) % 2)
+    task = Task(nn.Linear(3, 2), nn.CrossEntropyLoss(reduction="none"), data)
+    run = new_run(tmp_path)
+    first = kept_fit(run, "of it", task, epochs=3, recorder=True)
+    again = new_run(tmp_path)
+    second = again.trained("of it", task.model, lambda: 1 / 0)
+    assert again.seconds == run.seconds >= first.seconds == second.seconds
+    assert second.losses == first.losses
+    assert torch.equal(second.model.weight, first.model.weight)
+    for one, other in zip(
+        (*first.trace.gradients, *first.trace.parameters),
+        (*second.trace.gradients, *second.trace.parameters),
+        strict=True,
+    ):
+        assert list(one) == list(other) == ["weight", "bias"]
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    (tmp_path / "steps" / file_name("of it", ".safetensors")).write_bytes(b"")
+    with pytest.warns(DamagedWarning, match=r"of-it-\w+\.safetensors is damaged"):
+        mended = kept_fit(new_run(tmp_path), "of it", task, epochs=3, recorder=True)
+    assert torch.equal(mended.model.weight, first.model.weight)
+    assert kept_fit(new_run(tmp_path), "of it", task, epochs=9).losses == mended.losses
 
 
 def test_throwing_away_leaves_files_of_others(tmp_path):
@@ -318,7 +342,7 @@ def test_ctrl_c_says_that_steps_are_kept(tmp_path, monkeypatch):
     done = CliRunner().invoke(cli, ["reproduce", "example", "--quick", "--out-dir", str(tmp_path)])
     assert done.exit_code == 130
     assert "complete steps are kept" in done.output
-    assert (tmp_path / "example" / "steps" / "one.json").exists()
+    assert (tmp_path / "example" / "steps" / file_name("one", ".json")).exists()
     assert not (tmp_path / "example" / "result.json").exists()
 
 
@@ -356,6 +380,23 @@ def test_the_list_has_every_experiment():
     assert [line.split()[0] for line in done.output.splitlines()] == list(reproduce.EXPERIMENTS)
 
 
+def test_the_table_agrees_with_the_experiments():
+    for name, listed in reproduce.EXPERIMENTS.items():
+        experiment = reproduce.find(name)
+        told = (listed.name, listed.where, listed.title, listed.data)
+        assert told == (experiment.name, experiment.where, experiment.title, experiment.data)
+
+
+def test_the_list_is_shown_without_loading_what_experiments_need():
+    program = (
+        "import sys; from click.testing import CliRunner; from excise.cli import cli;"
+        "assert CliRunner().invoke(cli, ['reproduce', '--list']).exit_code == 0;"
+        "sys.exit(', '.join({'torch', 'numpy', 'scipy', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+
+
 def test_settings_of_every_experiment_say_what_they_reduce():
     for name in reproduce.EXPERIMENTS:
         experiment = reproduce.find(name)
@@ -376,19 +417,21 @@ def test_the_results_page_is_what_the_results_say():
         assert result["settings"] == json.loads(json.dumps(vars(reproduce.find(name).settings)))
 
 
-def test_all_experiments_run_quickly_and_go_on_when_stopped(tmp_path):
-    if not (DATA / "mnist").is_dir():
-        pytest.skip(f"needs the real data in {DATA.parent.name}/{DATA.name}")
-    command = ["reproduce", "--all", "--quick", "--out-dir", str(tmp_path), "--data-dir", str(DATA)]
+@pytest.mark.slow
+@pytest.mark.parametrize("name", reproduce.EXPERIMENTS)
+def test_an_experiment_runs_quickly_and_goes_on_when_stopped(name, tmp_path):
+    folder = real("mnist").parent
+    command = ["reproduce", name, "--quick", "--out-dir", str(tmp_path), "--data-dir", str(folder)]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 0, done.output + str(done.exception)
-    results = {}
-    for name in reproduce.EXPERIMENTS:
-        results[name] = json.loads((tmp_path / name / "result.json").read_text())
-        assert {claim["verdict"] for claim in results[name]["claims"]} <= {"confirmed", "not confirmed", "out of reach"}
-        assert (tmp_path / name / "plot.png").stat().st_size > 5_000
-        assert results[name]["command"] == f"excise reproduce {name} --quick"
+    result = json.loads((tmp_path / name / "result.json").read_text())
+    assert result["command"] == f"excise reproduce {name} --quick"
+    for claim in result["claims"]:
+        assert f"  {claim['verdict']}: {claim['paper']}\n    measured: {claim['measured']}\n" in done.output
+    assert result["claims"]
+    assert (tmp_path / name / "README.md").read_text() == page(result)
+    assert (tmp_path / name / "plot.png").stat().st_size > 5_000
     again = CliRunner().invoke(cli, command)  # as after a stop: nothing is computed twice, and the outcome is the same
+    assert again.exit_code == 0, again.output + str(again.exception)
     assert not re.findall(r": \d+\.\d s$", again.output, flags=re.MULTILINE)
-    for name, result in results.items():
-        assert json.loads((tmp_path / name / "result.json").read_text()) == result
+    assert json.loads((tmp_path / name / "result.json").read_text()) == result

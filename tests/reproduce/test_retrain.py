@@ -9,9 +9,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Task
-from excise.exact import exact_fit
-from excise.reproduce.plots import new_figure
-from excise.reproduce.retrain import (
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.studies.retrain.claims import judge, supported
+from excise.reproduce.studies.retrain.measure import (
     ACCURACY,
     LEFT,
     OURS,
@@ -20,13 +20,12 @@ from excise.reproduce.retrain import (
     SCRIPT,
     SLOPE,
     Settings,
-    draw,
     drawn_per_class,
-    judge,
     points,
     scores_over_removals,
-    supported,
 )
+from excise.reproduce.studies.retrain.plot import draw
+from excise.training.exact import exact_fit
 
 N = 40
 

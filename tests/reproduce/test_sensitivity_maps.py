@@ -7,10 +7,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Task
-from excise.reproduce.experiment import clearly_above
-from excise.reproduce.plots import new_figure
-from excise.reproduce.sensitivity_maps import (
-    EXPERIMENT,
+from excise.reproduce.framework.experiment import clearly_above
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.studies.sensitivity.experiment import EXPERIMENT
+from excise.reproduce.studies.sensitivity.maps import (
     GRADIENT,
     LOSS,
     RANDOM,
@@ -21,10 +21,10 @@ from excise.reproduce.sensitivity_maps import (
     curves,
     gradient_map,
     packed,
-    rank_correlation,
     unpacked,
     xi_map,
 )
+from excise.reproduce.studies.sensitivity.measure import rank_correlation
 
 
 @pytest.fixture

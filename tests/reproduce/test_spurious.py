@@ -6,22 +6,31 @@ import torch
 
 from excise import InputError
 from excise.datasets.celeba import image_name
-from excise.reproduce.attributed import CHANGES, SIDE, Attributed, Attributes, Digits, attributes_of, draw_factors, rim
-from excise.reproduce.plots import new_figure
-from excise.reproduce.run import Run
-from excise.reproduce.spurious import (
+from excise.reproduce.framework.plots import new_figure
+from excise.reproduce.framework.run import Run
+from excise.reproduce.parts.attributed import (
+    CHANGES,
+    SIDE,
+    Attributed,
+    Attributes,
+    Digits,
+    attributes_of,
+    draw_factors,
+    rim,
+)
+from excise.reproduce.studies.spurious.experiment import EXPERIMENT
+from excise.reproduce.studies.spurious.measure import (
     ALL,
-    EXPERIMENT,
     FOCI,
     NONE,
     RANDOM,
     SELECTIONS,
-    Regularised,
     Settings,
     group_accuracies,
     is_right,
     train,
 )
+from excise.reproduce.studies.spurious.network import Regularised
 
 MARKS = tuple(f"mark {place}" for place in range(28))
 NAMES = (*CHANGES, *MARKS)
@@ -91,6 +100,7 @@ def write_celeba(folder, count, size=12):
     return values
 
 
+@pytest.mark.slow
 def test_the_same_on_faces_from_disk(tmp_path):
     values = write_celeba(tmp_path / "celeba", 120)
     found = attributes_of(tmp_path / "celeba", "No_Beard")
@@ -180,6 +190,7 @@ def made_up(overall, lower, shifted):
     }
 
 
+@pytest.mark.slow
 def test_each_verdict():
     well = {NONE: 0.98, ALL: 0.90, RANDOM: 0.92, FOCI: 0.95}
     assert [c.verdict for c in EXPERIMENT.judge(made_up(well, well, well))][:3] == ["confirmed"] * 3

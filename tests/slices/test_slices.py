@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from excise.activations import recording
 from excise.errors import NeverSupportedError, NotYetSupportedError
-from excise.slices import everything, find_slices, trainable
+from excise.slices import find_slices, whole_model_block
+from excise.slices.activations import recording
+from excise.task.parameters import trainable
 
 torch.manual_seed(0)
 
@@ -96,7 +97,7 @@ def test_gather_undoes_scatter_and_blocks_cover_everything_once(name):
         for key, value in spread.items():
             total[key] += value
     assert all((value == 1).all() for value in total.values())
-    assert slices.block(range(len(slices))).size(like) == everything(model).size(like)
+    assert slices.block(range(len(slices))).size(like) == whole_model_block(model).size(like)
 
 
 def test_activations_are_the_units_mean_outputs():
@@ -158,10 +159,22 @@ def tied():
     return model
 
 
+def in_two_places():
+    layer = nn.Linear(3, 3)
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
+def within_two_places():
+    part = nn.Sequential(nn.Linear(3, 3))
+    return nn.ModuleDict({"left": part, "right": part})
+
+
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
         (tied(), NotYetSupportedError, "1.weight and 0.weight are one tied parameter.*requires_grad_"),
+        (in_two_places(), NotYetSupportedError, r"2.weight and 0.weight are one tied parameter.*untie it by cloning"),
+        (within_two_places(), NotYetSupportedError, "right.0.weight and left.0.weight are one tied parameter"),
         (nn.Sequential(nn.LSTM(3, 3)), NotYetSupportedError, "0 is a LSTM"),
         (nn.Sequential(nn.EmbeddingBag(3, 3)), NotYetSupportedError, "0 is a EmbeddingBag"),
         (nn.Sequential(nn.MultiheadAttention(4, 2, kdim=3)), NotYetSupportedError, "0 is a MultiheadAttention"),
@@ -175,5 +188,6 @@ def test_what_would_not_be_treated_right_is_refused(model, error, message):
 
 
 def test_frozen_tied_weights_are_fine():
-    model = nn.Sequential(tied().requires_grad_(False), nn.Linear(9, 2))
-    assert len(find_slices(model)) == 2
+    for shared, width in ((tied(), 9), (in_two_places(), 3)):
+        model = nn.Sequential(shared.requires_grad_(False), nn.Linear(width, 2))
+        assert len(find_slices(model)) == 2

@@ -1,22 +1,17 @@
 """A real table of 202,599 rows of ties; skipped where the data is not there."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import reference
+from data_folder import real
 
 from excise import foci
 from excise.datasets.celeba import load_attributes
 
-FOLDER = Path(__file__).parents[2] / "shared" / "data" / "celeba"
-
 
 @pytest.fixture(scope="module")
 def attributes():
-    if not FOLDER.exists():
-        pytest.skip(f"needs CelebA's attributes in {FOLDER.name}/, see src/excise/datasets/celeba.py")
-    return load_attributes(FOLDER)
+    return load_attributes(real("celeba"))
 
 
 def test_official_file(attributes):
@@ -26,6 +21,7 @@ def test_official_file(attributes):
     assert names[0] == "5_o_Clock_Shadow"
 
 
+@pytest.mark.slow
 def test_a_few_hundred_rows_against_all_pairs(attributes):
     values, names = attributes
     target = names.index("Smiling")
@@ -37,6 +33,7 @@ def test_a_few_hundred_rows_against_all_pairs(attributes):
     np.testing.assert_allclose(found.scores, scores, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_all_rows(attributes):
     values, names = attributes
     target = names.index("No_Beard")

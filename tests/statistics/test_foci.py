@@ -1,7 +1,5 @@
 """How the search begins and ends, and the randomised forms."""
 
-import subprocess
-import sys
 import tracemalloc
 
 import numpy as np
@@ -158,6 +156,7 @@ def chain_in_two_dimensions(rng):
     return x[:, 0] * x[:, 1] + 0.5 * rng.standard_normal(150), x.sum(axis=1) + 0.5 * rng.standard_normal(150), x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draw",
     [
@@ -206,6 +205,7 @@ def test_an_outlier_does_not_swallow_the_rest_of_its_column():
     assert foci(x, np.arange(200)).scores[0] > 0.9
 
 
+@pytest.mark.slow
 def test_millions_of_rows_do_not_overflow():
     rng = np.random.default_rng(0)
     x = rng.standard_normal(4_000_000)
@@ -219,7 +219,7 @@ def test_millions_of_rows_do_not_overflow():
 def test_progress_bar_of_many_threads_is_one_bar(monkeypatch):
     from rich.progress import Progress
 
-    monkeypatch.setattr("excise.progress.PATIENCE", 0.02)
+    monkeypatch.setattr("excise._support.progress.PATIENCE", 0.02)
     begun, ended = [], []
     start, stop = Progress.start, Progress.stop
     monkeypatch.setattr(Progress, "start", lambda self: (begun.append(1), start(self))[1])
@@ -227,20 +227,6 @@ def test_progress_bar_of_many_threads_is_one_bar(monkeypatch):
     X, y = noise_table(0, n=300, p=3000)
     foci(X, y, n_jobs=4, max_features=3, progress=True)
     assert (len(begun), len(ended)) == (1, 1)
-
-
-def test_import_loads_neither_torch_nor_scikit_learn():
-    code = "import sys, excise; from excise import foci, codec; print({'torch', 'sklearn'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-def test_unknown_name_is_an_attribute_error():
-    import excise
-
-    with pytest.raises(AttributeError, match="no attribute 'focci'"):
-        excise.focci  # noqa: B018
-    assert "foci" in dir(excise)
 
 
 def test_memory_stays_within_three_copies_of_the_table():
@@ -256,7 +242,7 @@ def test_memory_stays_within_three_copies_of_the_table():
 
 
 def test_progress_bar_is_shown_for_long_work_and_leaves_nothing_behind(capfd, monkeypatch):
-    monkeypatch.setattr("excise.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("excise._support.progress.PATIENCE", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     X, y = noise_table(0, p=20)
     foci(X, y, progress=True)

@@ -32,6 +32,7 @@ whole_numbers = hnp.arrays(
 ).filter(varying)
 
 
+@pytest.mark.slow
 @given(data=continuous(), seed=seeds)
 @relaxed
 def test_monotone_map_of_y(data, seed):
@@ -64,6 +65,7 @@ def test_permutation_of_columns(X, seed):
     assert codec(y, X[:, order], random_state=7) == codec(y, X, random_state=7)
 
 
+@pytest.mark.slow
 @given(data=continuous(columns=7), seed=seeds)
 @relaxed
 def test_permutation_of_columns_moves_the_selection_with_them(data, seed):
@@ -129,7 +131,7 @@ def test_threads_and_chunks_do_not_matter(discrete, monkeypatch):
     results = []
     for n_jobs in (1, 2, 5, None, -1):
         results.append(foci(X, y, random_state=0, n_jobs=n_jobs, stop=False, max_features=6))
-    monkeypatch.setattr("excise.incremental.LIST_BYTES", 10_000)
+    monkeypatch.setattr("excise.statistics._incremental.LIST_BYTES", 10_000)
     results.append(foci(X, y, random_state=0, stop=False, max_features=6))
     for other in results[1:]:
         np.testing.assert_array_equal(other.indices, results[0].indices)

@@ -7,7 +7,7 @@ import pytest
 import reference
 
 from excise import codec, foci, lcodec, xi
-from excise.neighbors import nearest
+from excise.statistics._neighbors import nearest
 
 ANSCOMBE_X = [10, 8, 13, 9, 11, 14, 6, 4, 12, 7, 5]
 ANSCOMBE_Y = {
@@ -29,6 +29,7 @@ def test_sum_modulo_one_is_only_known_from_all_its_terms():
     assert codec(y, X[:, 1], X[:, 0]) == pytest.approx(1, abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("d", "n", "expected"),
     [(2, 1000, 0.909), (2, 10_000, 0.974), (3, 1000, 0.728), (3, 10_000, 0.872), (4, 1000, 0.502), (4, 10_000, 0.712)],
@@ -122,6 +123,7 @@ def test_ties_are_broken_uniformly():
     np.testing.assert_allclose(counts / draws, expected, atol=0.025)
 
 
+@pytest.mark.slow
 def test_tied_distances_are_broken_uniformly_in_the_joint_space():
     points = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [0, -1]], dtype=float)
     draws = 6000

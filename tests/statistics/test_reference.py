@@ -6,7 +6,7 @@ import pytest
 import reference
 
 from excise import codec, foci, lcodec, lfoci
-from excise.neighbors import nearest
+from excise.statistics._neighbors import nearest
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)
@@ -32,6 +32,7 @@ def test_codec_equals_all_pairs(kind, ties, z_columns, x_columns):
         assert lcodec(y, z, x, random_state=seed) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", cases.KINDS)
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("standardize", [False, True])
@@ -67,9 +68,9 @@ def test_scores_and_totals_are_codec_of_the_chosen_columns():
 @pytest.mark.parametrize("kind", ["normal", "zero-inflated", "heavy-tailed", "discrete"])
 def test_more_rows_than_the_neighbor_lists_hold(kind, monkeypatch):
     """Short lists, many blocks of them: the ways out that small problems never take."""
-    monkeypatch.setattr("excise.incremental.LIST_FACTOR", 0.5)
-    monkeypatch.setattr("excise.incremental.LIST_EXTRA", 2)
-    monkeypatch.setattr("excise.incremental.LIST_BYTES", 2000)
+    monkeypatch.setattr("excise.statistics._incremental.LIST_FACTOR", 0.5)
+    monkeypatch.setattr("excise.statistics._incremental.LIST_EXTRA", 2)
+    monkeypatch.setattr("excise.statistics._incremental.LIST_BYTES", 2000)
     rng = np.random.default_rng(1)
     X = cases.table(kind, 250, 9, rng)
     y = cases.target(X, rng, ties=False)

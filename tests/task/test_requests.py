@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError, Task
-from excise.requests import parse_request
+from excise.task.requests import parse_request
 
 LABELS = [0, 1, 2, 0, 1, 0, 0, 1, 0, 5]
 
@@ -181,3 +181,18 @@ def test_classes_are_those_that_vanish(drawn):
     left = {label for i, label in enumerate(labels) if i not in ids}
     assert set(request.classes) == set(labels) - left
     assert (request.kind == "class") == all(labels[i] not in left for i in ids)
+
+
+def test_what_is_forgotten_already_is_not_chosen_again():
+    task = make_task()
+    assert parse_request("class:1", task, forgotten=[1]).ids == (4, 7)
+    assert parse_request("class:1", task, forgotten=[1]).kind == "class"
+    assert parse_request("class:5:1", task, forgotten=[0]).classes == (5,)
+    assert set(parse_request("random:7", task, forgotten=[0, 1]).ids) <= set(range(2, 10))
+    with pytest.raises(InputError, match="8 samples were asked for, but the training set has 7"):
+        parse_request("random:8", task, forgotten=[0, 1, 2])
+    with pytest.raises(InputError, match="class 5 has no samples"):
+        parse_request("class:5", task, forgotten=[9])
+    hard = make_task(inputs=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
+    first = parse_request("hardest:2", hard).ids
+    assert not set(parse_request("hardest:2", hard, forgotten=first).ids) & set(first)

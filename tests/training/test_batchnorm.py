@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise.batchnorm import has_batch_statistics, reestimate
 from excise.errors import InputError
 from excise.task import Task
+from excise.training.batchnorm import has_batch_statistics, reestimate
 
 loss = nn.CrossEntropyLoss(reduction="none")
 

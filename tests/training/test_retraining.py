@@ -11,12 +11,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import InputError, Task, fit
-from excise.auditing import audit
-from excise.retraining import NotKeptWarning, fresh, hash_of_model, hash_of_samples, kept, retrain, seeded
+from excise.evidence.auditing import audit
+from excise.task.hashing import hash_of_model
+from excise.task.ids import all_but
+from excise.training.model_cache import DamagedWarning, NotKeptWarning
+from excise.training.retraining import fresh, retrain, retrainings, seeded
 
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
 
@@ -206,7 +211,7 @@ def test_without_a_recipe_it_is_fit_from_fresh_weights():
     task = problem()
     before = hash_of_model(task.model)
     found = retrain(task, [1, 3], seed=4)
-    truth = fit(replace(task, model=fresh(task.model, 4)), ids=kept(task, [1, 3]), seed=4).model
+    truth = fit(replace(task, model=fresh(task.model, 4)), ids=all_but([1, 3], len(task.train_set)), seed=4).model
     assert hash_of_model(found.model) == hash_of_model(truth)
     assert hash_of_model(task.model) == before
     assert not found.from_cache
@@ -216,7 +221,7 @@ def test_without_a_recipe_it_is_fit_from_fresh_weights():
 def test_a_second_audit_trains_nothing(tmp_path):
     task, asked = counting(problem())
     one = audit(task, task.model, task.model, [1, 3], retrained=2, cache=tmp_path)
-    assert [ids for ids, _ in asked] == [kept(task, [1, 3]).tolist()] * 2
+    assert [ids for ids, _ in asked] == [all_but([1, 3], len(task.train_set)).tolist()] * 2
     assert len({seed for _, seed in asked}) == 2
     files = sorted(tmp_path.iterdir())
     assert [file.suffix for file in files] == [".safetensors"] * 2
@@ -357,7 +362,7 @@ from pathlib import Path
 from torch import nn
 from torch.utils.data import TensorDataset
 from excise import Task
-from excise.retraining import retrain
+from excise.training.retraining import retrain
 
 RATE = float(sys.argv[2])
 
@@ -372,6 +377,7 @@ retrain(Task(nn.Linear(2, 2), loss, data, retrain=recipe), [0], seed=0, cache=Pa
 """
 
 
+@pytest.mark.slow
 def test_a_recipe_has_the_same_name_in_every_process(tmp_path):
     """Not so its place in memory, nor the order of its sets; a number that it reads counts."""
     script, cache = tmp_path / "script.py", tmp_path / "cache"
@@ -384,33 +390,70 @@ def test_a_recipe_has_the_same_name_in_every_process(tmp_path):
     assert counts == [1, 1, 2]
 
 
-@pytest.mark.parametrize("content", ["", "half", "other", "nonsense"])
-def test_a_damaged_file_is_trained_again_and_mended(tmp_path, content):
+DAMAGE = {
+    "empty": lambda *_: b"",
+    "half": lambda whole, *_: whole[: len(whole) // 2],
+    "nonsense": lambda *_: b"\xff" * 200,
+    "another shape": lambda _, state, record: save({**state, "weight": torch.ones(9)}, record),
+    "a weight missing": lambda _, state, record: save({"weight": state["weight"]}, record),
+    "a weight too many": lambda _, state, record: save({**state, "other": torch.ones(1)}, record),
+    "not finite": lambda _, state, record: save({**state, "bias": torch.tensor([0.0, torch.nan])}, record),
+    "no record": lambda _, state, __: save(state),
+    "a record that is none": lambda _, state, record: save(state, {**record, "seconds": "{"}),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_file_is_named_trained_again_and_mended(tmp_path, how):
     task, asked = counting(problem())
     truth = retrain(task, [1], seed=0, cache=tmp_path).model
     file = next(tmp_path.iterdir())
-    whole = file.read_bytes()
-    if content == "other":
-        from safetensors.torch import save_file
-
-        save_file({"weight": torch.ones(9)}, file)
-    else:
-        file.write_bytes({"": b"", "half": whole[: len(whole) // 2], "nonsense": b"\xff" * 200}[content])
-    again = retrain(task, [1], seed=0, cache=tmp_path)
+    with safe_open(file, framework="pt") as opened:
+        state, record = {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata()  # noqa: SIM118
+    file.write_bytes(DAMAGE[how](file.read_bytes(), state, record))
+    with pytest.warns(DamagedWarning, match=rf"{file.name} is damaged \(.*\); its model is trained anew"):
+        again = retrain(task, [1], seed=0, cache=tmp_path)
     assert not again.from_cache
     assert hash_of_model(again.model) == hash_of_model(truth)
     assert retrain(task, [1], seed=0, cache=tmp_path).from_cache
     assert len(asked) == 2
 
 
+def test_a_model_that_is_not_finite_is_not_kept(tmp_path):
+    def recipe(*_):
+        return nn.Linear(2, 2).requires_grad_(False).apply(lambda layer: layer.bias.fill_(torch.inf)).requires_grad_()
+
+    with pytest.warns(NotKeptWarning, match="bias has values that are not finite"):
+        found = retrain(replace(problem(), retrain=recipe), [1], seed=0, cache=tmp_path)
+    assert found.model.bias.isinf().all()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mask_of_the_model_itself_may_be_infinite(tmp_path):
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    task = replace(problem(), model=model)
+    assert [retrain(task, [1], seed=0, cache=tmp_path).from_cache for _ in range(2)] == [False, True]
+
+
+def test_retrainings_have_seeds_of_their_own_and_more_of_them_begin_with_the_same(tmp_path):
+    task, asked = counting(problem())
+    two = [hash_of_model(one.model) for one in retrainings(task, [1], 2, seed=0, cache=tmp_path)]
+    three = [hash_of_model(one.model) for one in retrainings(task, [1], 3, seed=0, cache=tmp_path)]
+    other = [hash_of_model(one.model) for one in retrainings(task, [1], 2, seed=1)]
+    assert three[:2] == two
+    assert len({*three, *other}) == 5
+    assert [seed for _, seed in asked] == [1000, 1001, 1002, 2000, 2001]
+
+
 def test_a_stopped_write_leaves_nothing_behind(tmp_path, monkeypatch):
     """The disk is full, half way through: a warning, no file, and the training is not lost."""
 
-    def half(_, file):
+    def half(_, file, *__):
         file.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("excise.retraining.save_file", half)
+    monkeypatch.setattr("excise.training.model_cache.save_file", half)
     with pytest.warns(NotKeptWarning, match="No space left"):
         found = retrain(problem(), [1], seed=0, cache=tmp_path)
     assert found.model.weight.isfinite().all()
@@ -421,15 +464,16 @@ def test_a_file_appears_only_when_it_is_whole(tmp_path, monkeypatch):
     """Whoever kills the process in between leaves no file of the final name."""
     seen = []
 
-    def spying(state, file):
+    def spying(state, file, record):
         from safetensors.torch import save_file
 
-        save_file(state, file)
-        seen.extend(path.suffix for path in tmp_path.iterdir())
+        save_file(state, file, record)
+        seen.extend(path.name for path in tmp_path.iterdir())
 
-    monkeypatch.setattr("excise.retraining.save_file", spying)
+    monkeypatch.setattr("excise.training.model_cache.save_file", spying)
     retrain(problem(), [1], seed=0, cache=tmp_path)
-    assert ".safetensors" not in seen
+    assert len(seen) == 1
+    assert seen[0].startswith(".")
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
 
 
@@ -482,9 +526,8 @@ def test_hashes_tell_data_and_models_apart():
     task = problem()
     inputs, labels = task.train_set.tensors
     changed = replace(task, train_set=TensorDataset(inputs, 1 - labels))
-    assert hash_of_samples(task) == hash_of_samples(problem())
-    assert hash_of_samples(task) != hash_of_samples(changed)
-    assert hash_of_samples(task, [0, 1]) != hash_of_samples(task, [1, 0])
+    assert task.fingerprint == problem().fingerprint
+    assert task.fingerprint != changed.fingerprint
     model = copy.deepcopy(task.model)
     assert hash_of_model(model) == hash_of_model(task.model)
     with torch.no_grad():

@@ -7,10 +7,12 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import InputError, Task, Unlearner, fit
-from excise.objective import gradient
-from excise.paper import SAMPLE_LR, paper_change, paper_sigma, solve_rank_two
-from excise.slices import trainable
+from excise import Guard, InputError, Joint, PaperStep, Privacy, Step, Task, Unlearner, fit
+from excise.curvature.woodbury import woodbury_of_multiple
+from excise.privacy.gaussian import paper_sigma
+from excise.task.objective import gradient
+from excise.task.parameters import trainable
+from excise.unlearning.paper import SAMPLE_LR, paper_change
 
 N = 40
 
@@ -26,7 +28,10 @@ def trained():
 
 
 def unlearner(trained, **options):
-    return Unlearner(trained[0], method="paper", trace=trained[1], **options)
+    how = {name: options.pop(name) for name in ("selection", "noise_samples") if name in options}
+    seed = options.pop("noise_seed", None)
+    privacy = Privacy(noise_seed=seed, repeatable=seed is not None)
+    return Unlearner(trained[0], PaperStep(trained[1], **how), privacy=privacy, **options)
 
 
 def test_the_change_is_that_of_the_dense_formula(trained):
@@ -53,7 +58,7 @@ def test_rank_two_solve():
     rows, b = torch.randn(2, 6).double(), torch.randn(6).double()
     signs = torch.tensor([2.0, -0.01]).double()
     dense = rows.T @ torch.diag(signs) @ rows + 0.5 * torch.eye(6)
-    assert torch.allclose(solve_rank_two(rows, signs, b, 0.5), torch.linalg.solve(dense, b))
+    assert torch.allclose(woodbury_of_multiple(b, rows, 0.5, signs), torch.linalg.solve(dense, b))
 
 
 def test_one_sample_after_the_other_and_nothing_outside_the_blocks(trained):
@@ -106,8 +111,8 @@ def test_noise_of_a_larger_data_set_is_smaller_by_the_square(trained):
         pairs = zip(trainable(noisy.model).values(), trainable(plain.model).values(), strict=True)
         sizes.append(math.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in pairs)))
     assert sizes[0] == pytest.approx(100 * sizes[1])
-    with pytest.raises(InputError, match='noise_samples is for method="paper" only'):
-        Unlearner(trained[0], noise_samples=5)
+    with pytest.raises(InputError, match="Step does not heed noise_samples; PaperStep does"):
+        Step(noise_samples=5)
 
 
 def task_model(forgetter, sample):
@@ -115,18 +120,20 @@ def task_model(forgetter, sample):
 
 
 def test_how_the_slices_are_chosen_and_from_how_many_copies_can_be_said(trained):
-    assert len(unlearner(trained, selection="cheap", copies=100).forget([3]).slices) == 1
+    assert len(unlearner(trained, selection=Joint("cheap", copies=100)).forget([3]).slices) == 1
     assert len(unlearner(trained, selection="all").forget([3]).slices) == 8
 
 
 def test_it_needs_a_trace_of_this_model_and_weight_decay(trained):
     task, trace = trained
     with pytest.raises(InputError, match=r"needs trace=.*recorder=True"):
-        Unlearner(task, method="paper")
+        Unlearner(task, "paper")
     other = Task(nn.Linear(4, 3).double(), task.loss, task.train_set)
     with pytest.raises(InputError, match="of another model"):
-        Unlearner(other, method="paper", trace=trace)
+        Unlearner(other, PaperStep(trace))
     with pytest.raises(InputError, match="weight_decay > 0"):
-        Unlearner(Task(task.model, task.loss, task.train_set, weight_decay=0.0), method="paper", trace=trace)
+        Unlearner(Task(task.model, task.loss, task.train_set, weight_decay=0.0), PaperStep(trace))
     with pytest.raises(InputError, match="Did you mean 'paper'"):
-        Unlearner(task, method="papr", trace=trace)
+        Unlearner(task, "papr")
+    with pytest.raises(InputError, match="paper does not heed guard"):
+        Unlearner(task, PaperStep(trace), guard=Guard(2))

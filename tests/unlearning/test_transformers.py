@@ -8,15 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from excise import InputError, Task, Unlearner, exact_fit, fit
-from excise.activations import TokenReplacement, observe
+from excise import AllSlices, Cached, InputError, Joint, PerLayer, Step, Task, Unlearner, exact_fit, fit
+from excise.curvature.kfac import Diagonal, cache, can_cache
 from excise.errors import NotYetSupportedError
 from excise.slices import find_slices
+from excise.slices.activations import TokenReplacement, observe
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'excise[all]'")
 
 # so small and so briefly trained, none of the models is at a minimum
-pytestmark = pytest.mark.filterwarnings("ignore::excise.convergence.NotConvergedWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 
 PAD, BEGIN, END = 0, 1, 2
 SPECIAL = (PAD, BEGIN, END, 3, 4)
@@ -163,6 +164,7 @@ def watch(task, model, sample, perturbation=REPLACE, copies=16):
     return {layer.name: watched for layer, watched in zip(slices.layers, seen.layers, strict=True)}, seen.losses
 
 
+@pytest.mark.slow
 def test_forgetting_from_end_to_end(trained):
     kind, task = trained
     _, projections, words, positions = KINDS[kind]
@@ -171,7 +173,7 @@ def test_forgetting_from_end_to_end(trained):
     known = accuracy(task, task.model, retained)
     assert known > 0.95
 
-    done = Unlearner(task, perturbation=REPLACE, copies=64).forget(FORGET)
+    done = Unlearner(task, Step(PerLayer(copies=64, perturbation=REPLACE))).forget(FORGET)
 
     assert type(done.model) is type(task.model)
     assert list(done.model.state_dict()) == list(before)
@@ -188,20 +190,22 @@ def test_forgetting_from_end_to_end(trained):
     assert not any(positions in key or "token_type" in key for key in changed)
 
 
+@pytest.mark.slow
 def test_only_rows_that_the_sample_uses_are_changed(trained):
     kind, task = trained
     words = KINDS[kind][2]
-    done = Unlearner(task, perturbation=REPLACE, copies=64).forget([11])
+    done = Unlearner(task, Step(PerLayer(copies=64, perturbation=REPLACE))).forget([11])
     name = next(key for key in task.model.state_dict() if key.endswith(f"{words}.weight"))
     rows = (done.model.state_dict()[name] != task.model.state_dict()[name]).any(1).nonzero().flatten()
     assert len(rows) > 0
     assert set(rows.tolist()) <= tokens(task.train_set, [11]) - set(SPECIAL)
 
 
-@pytest.mark.parametrize("selection", ["joint", "all"])
+@pytest.mark.slow
+@pytest.mark.parametrize("selection", [Joint(copies=32, observed_samples=1, perturbation=REPLACE), AllSlices()])
 def test_every_selection_works(trained, selection):
     _, task = trained
-    done = Unlearner(task, perturbation=REPLACE, copies=32, watched=1, selection=selection, guard=None).forget([3])
+    done = Unlearner(task, Step(selection), guard=None).forget([3])
     assert done.forget_loss[1] != done.forget_loss[0]
 
 
@@ -324,24 +328,59 @@ def test_an_unused_layer_is_named_with_a_remedy():
     torch.manual_seed(0)
     data = texts(40)
     task = make_task(fit(make_task(OwnPooler(), data), epochs=20, lr=0.1).model, data)
-    unlearner = Unlearner(task, perturbation=REPLACE, copies=16)
+    unlearner = Unlearner(task, Step(PerLayer(copies=16, perturbation=REPLACE)))
     with pytest.raises(InputError, match=r"pooler was not called in the forward pass; freeze it"):
         unlearner.forget([3])
     assert unlearner.forgotten == ()
     task.model.pooler.requires_grad_(False)
-    done = Unlearner(task, perturbation=REPLACE, copies=16).forget([3])
+    done = Unlearner(task, Step(PerLayer(copies=16, perturbation=REPLACE))).forget([3])
     assert not any(name.startswith("pooler") for name in done.slices)
 
 
+@pytest.mark.slow
 def test_a_pooler_whose_output_is_not_used_is_never_worth_a_change():
     torch.manual_seed(0)
     data = mislabelled()
     fitted = fit(make_task(MeanOfTokens(), data), epochs=10, batch_size=20, lr=0.02)
     task = make_task(fitted.model, data)
-    done = Unlearner(task, perturbation=REPLACE, copies=32).forget(FORGET)
+    done = Unlearner(task, Step(PerLayer(copies=32, perturbation=REPLACE))).forget(FORGET)
     pooler = done.model.body.pooler.dense.weight
     assert torch.equal(pooler, task.model.body.pooler.dense.weight)  # its gradient is 0, whether it was chosen or not
     assert done.forget_loss[1] > done.forget_loss[0]
+
+
+class TorchEncoder(nn.Module):
+    """Attention of torch, whose projections can't be seen from outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True, norm_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, input_ids, attention_mask):
+        states = self.body(self.words(input_ids), src_key_padding_mask=attention_mask == 0)
+        weights = attention_mask[:, :, None] / attention_mask.sum(1)[:, None, None]
+        return self.head((states * weights).sum(1))
+
+
+def test_attention_of_torch_is_forgotten_with_the_kept_curvature_and_without_harm():
+    torch.manual_seed(0)
+    data = mislabelled()
+    task = make_task(fit(make_task(TorchEncoder(), data), epochs=30, batch_size=20, lr=0.05).model, data)
+    slices = find_slices(task.model)
+    assert can_cache(task, task.model.eval(), slices)
+    found = cache(task, task.model, slices, torch.arange(120))
+    unseen = [layer.kind for layer, one in zip(slices.layers, found.factors, strict=True) if isinstance(one, Diagonal)]
+    assert unseen == ["attention projection"] * 8
+    retained = [i for i in range(120) if i not in FORGET]
+    done = Unlearner(task, Step(PerLayer(copies=64, perturbation=REPLACE))).forget(FORGET)
+    before, after = done.retain_loss
+    assert done.forget_loss[1] > 1.5 * done.forget_loss[0]
+    assert after <= max(1.5 * before, before + 0.05)
+    assert accuracy(task, done.model, retained) >= accuracy(task, task.model, retained) - 0.03
+    assert any("self_attn" in name for name in done.slices)
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -397,7 +436,7 @@ def test_a_head_on_a_frozen_body_has_a_certificate():
     model = bert()
     model.requires_grad_(False).classifier.requires_grad_(True)
     task = make_task(exact_fit(make_task(model, data)).model, data)
-    done = Unlearner(task, perturbation=REPLACE, selection="all", step_size=1.0, iterations=50).forget(FORGET)
+    done = Unlearner(task, Step("all", Cached(iterations=50))).forget(FORGET)
     retained = [i for i in range(120) if i not in FORGET]
     truth = exact_fit(task, ids=retained).model.classifier
 

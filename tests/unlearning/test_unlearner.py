@@ -1,6 +1,7 @@
 """The unlearner against exact retraining, and everything it must refuse."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,16 +10,40 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import BudgetAccountant, Drift, InputError, RetrainRequired, Task, Unlearner, exact_fit, fit, objective
-from excise.activations import GaussianNoise, ScaledNoise, TokenReplacement, observe
-from excise.choosing import _before_rounding
-from excise.convergence import NotConvergedWarning
-from excise.newton import MovedToCPUWarning, where_it_fits
+from excise import (
+    GGN,
+    AllSlices,
+    AtRandom,
+    BudgetAccountant,
+    Cached,
+    Descent,
+    Drift,
+    Guard,
+    InputError,
+    Joint,
+    NothingForgotten,
+    OneSlice,
+    PaperStep,
+    PerLayer,
+    Privacy,
+    RetrainRequired,
+    Step,
+    Task,
+    Unlearner,
+    exact_fit,
+    fit,
+)
+from excise.curvature.strategies import MovedToCPUWarning, OnCPUIfTooLarge
 from excise.privacy import analytic_sigma
 from excise.slices import find_slices
-from excise.unlearn import NothingForgottenWarning
+from excise.slices.activations import GaussianNoise, ScaledNoise, TokenReplacement, observe
+from excise.task import objective
+from excise.task.parameters import norm
+from excise.unlearning.blankets import _before_rounding
+from excise.unlearning.convergence import NotConvergedWarning
 
 DECAY = 0.01
+FEW = PerLayer(copies=64)
 
 
 def flat(model):
@@ -47,12 +72,12 @@ def retrained(logistic):
     return {z: flat(exact_fit(logistic, ids=[i for i in range(500) if i != z]).model) for z in hard}
 
 
-def share_left(logistic, retrained, **options):
+def share_left(logistic, retrained, method=Step, selection=None, **options):
     """Distance to the retrained weights as a share of that before, and whether the certificate holds, for each."""
-    options = {"copies": 256, "step_size": 1.0, "iterations": 50, **options}
+    how = method(selection=selection or PerLayer(0.4, copies=256), curvature=Cached(iterations=50), **options)
     shares = []
     for z, truth in retrained.items():
-        done = Unlearner(logistic, **options).forget([z])
+        done = Unlearner(logistic, how).forget([z])
         left = (flat(done.model) - truth).norm()
         assert done.certificate.kind == "convex"
         assert done.certificate.bound >= left
@@ -61,47 +86,49 @@ def share_left(logistic, retrained, **options):
 
 
 def test_one_full_newton_step_nearly_retrains(logistic, retrained):
-    assert share_left(logistic, retrained, selection="all") < 0.15
+    assert share_left(logistic, retrained, selection=AllSlices()) < 0.15
 
 
 def test_samples_take_their_share_of_the_weight_decay_with_them(logistic):
     task, ids = logistic, list(range(40))
     left = np.setdiff1d(np.arange(len(task.train_set)), ids)
-    downhill = objective.descent_without(task, task.model, ids, len(left))
-    uphill = objective.slope(task, task.model, torch.tensor(left))
-    assert objective.norm({name: downhill[name] + uphill[name] for name in uphill}) < 0.05 * objective.norm(uphill)
+    downhill = objective.removal_gradient(task, task.model, ids, len(left))
+    uphill = objective.objective_gradient(task, task.model, torch.tensor(left))
+    assert norm({name: downhill[name] + uphill[name] for name in uphill}) < 0.05 * norm(uphill)
 
 
 def test_many_easy_samples_are_forgotten_too(logistic):
     ids = list(range(40))
     truth = flat(exact_fit(logistic, ids=range(40, 500)).model)
-    done = Unlearner(logistic, selection="all", iterations=50).forget(ids)
+    done = Unlearner(logistic, Step("all", Cached(iterations=50))).forget(ids)
     assert (flat(done.model) - truth).norm() < 0.15 * (flat(logistic.model) - truth).norm()
 
 
 def test_the_block_that_lfoci_chooses_goes_most_of_the_way_and_a_random_one_does_not(logistic, retrained):
-    chosen = share_left(logistic, retrained, share=0.4)
-    at_random = share_left(logistic, retrained, share=0.4, selection="random")
+    chosen = share_left(logistic, retrained)
+    at_random = share_left(logistic, retrained, selection=AtRandom(PerLayer(0.4, copies=256)))
     assert chosen < 0.6
     assert chosen < at_random
 
 
 def test_repeated_steps_converge_to_the_retrained_model(logistic, retrained):
-    assert share_left(logistic, retrained, steps=8, share=0.4) < 0.1
+    assert share_left(logistic, retrained, Descent, steps=8) < 0.1
 
 
-@pytest.mark.parametrize("selection", ["joint", "cheap", "one", "largest-change", lambda *_: [0, 3]])
+@pytest.mark.parametrize(
+    "selection", [Joint(copies=64), Joint("cheap", copies=64), "one", "largest-change", lambda *_: [0, 3]]
+)
 def test_every_selection_updates_its_slices_and_nothing_else(logistic, selection):
-    done = Unlearner(logistic, selection=selection, copies=64).forget([4, 9])
+    done = Unlearner(logistic, Step(selection)).forget([4, 9])
     changed = (done.model.weight != logistic.model.weight).any(1)
     assert {f"(model)[{unit}]" for unit in changed.nonzero().flatten().tolist()} == set(done.slices)
-    if callable(selection):
+    if callable(selection) and not hasattr(selection, "select"):
         assert done.slices == ("(model)[0]", "(model)[3]")
 
 
 def test_the_model_given_is_never_changed(logistic):
     before = copy.deepcopy(logistic.model.state_dict())
-    done = Unlearner(logistic, copies=64).forget([1, 2, 3])
+    done = Unlearner(logistic, Step(FEW)).forget([1, 2, 3])
     assert all(torch.equal(before[key], value) for key, value in logistic.model.state_dict().items())
     assert type(done.model) is type(logistic.model)
     assert list(done.model.state_dict()) == list(before)
@@ -109,7 +136,7 @@ def test_the_model_given_is_never_changed(logistic):
 
 
 def test_forgotten_samples_are_remembered(logistic):
-    unlearner = Unlearner(logistic, copies=64)
+    unlearner = Unlearner(logistic, Step(FEW))
     first = unlearner.forget([17])
     second = unlearner.forget([42, 3])
     assert unlearner.forgotten == (3, 17, 42)
@@ -119,12 +146,12 @@ def test_forgotten_samples_are_remembered(logistic):
 
 
 def test_same_seed_same_model(logistic):
-    models = [Unlearner(logistic, copies=64, seed=5, n_jobs=jobs).forget([8]).model for jobs in (1, 2)]
+    models = [Unlearner(logistic, Step(FEW), seed=5, n_jobs=jobs).forget([8]).model for jobs in (1, 2)]
     assert torch.equal(models[0].weight, models[1].weight)
 
 
 def test_what_is_reported(logistic):
-    done = Unlearner(logistic, copies=64).forget([17])
+    done = Unlearner(logistic, Step(FEW)).forget([17])
     assert done.forget_loss[1] > done.forget_loss[0]
     assert set(done.slices) <= set(done.scores)
     assert "forgot 1 sample in" in done.summary()
@@ -132,21 +159,21 @@ def test_what_is_reported(logistic):
 
 
 def test_stability_over_seeds(logistic):
-    shares = Unlearner(logistic, copies=128, share=0.3).stability([17], seeds=range(4))
+    shares = Unlearner(logistic).stability([17], seeds=range(4))
     assert all(0 < share <= 1 for share in shares.values())
     assert max(shares.values()) >= 0.75
 
 
 def test_stability_varies_what_is_random(logistic):
-    shares = Unlearner(logistic, selection="one").stability([17], seeds=range(20))
+    shares = Unlearner(logistic, Step(OneSlice())).stability([17], seeds=range(20))
     assert len(shares) > 1
 
 
 def test_changed_parameters_are_counted(logistic, trained_cnn):
-    one = Unlearner(logistic, selection=lambda *_: [2], copies=16).forget([3])
+    one = Unlearner(logistic, Step(lambda *_: [2])).forget([3])
     assert one.parameters_changed <= 65
     assert one.parameters_changed == int((flat(one.model) != flat(logistic.model)).sum())
-    everywhere = Unlearner(trained_cnn, copies=16, watched=1, refine="drift").forget([3])
+    everywhere = Unlearner(trained_cnn, "drift").forget([3])
     assert everywhere.parameters_changed == int((flat(everywhere.model) != flat(trained_cnn.model)).sum()) > 2000
 
 
@@ -164,16 +191,23 @@ def trained_cnn(digits):
     return Task(fitted.model, task.loss, digits, weight_decay=1e-3)
 
 
-@pytest.mark.parametrize("options", [{}, {"refine": "drift"}, {"refine": Drift(everywhere=False)}, {"steps": 2}])
-def test_a_network_with_batch_normalisation_forgets_and_keeps_the_rest(trained_cnn, options):
+FEW_OBSERVED = PerLayer(copies=64, observed_samples=4)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [Step(FEW_OBSERVED), Drift(), Drift(selection=FEW_OBSERVED), Descent(steps=2, selection=FEW_OBSERVED)],
+    ids=lambda method: method.name,
+)
+def test_a_network_with_batch_normalisation_forgets_and_keeps_the_rest(trained_cnn, method):
     trained_cnn.model.train()
     buffers = {name: b.clone() for name, b in trained_cnn.model.named_buffers()}
     ids = list(range(20))
-    done = Unlearner(trained_cnn, copies=64, watched=4, **options).forget(ids)
+    done = Unlearner(trained_cnn, method).forget(ids)
     assert trained_cnn.model.training
     assert all(torch.equal(b, buffers[name]) for name, b in trained_cnn.model.named_buffers())
     assert all(torch.equal(b, buffers[name]) for name, b in done.model.named_buffers())
-    if "steps" not in options:
+    if not isinstance(method, Descent):
         assert done.forget_loss[1] > done.forget_loss[0]
     assert done.retain_loss[1] <= max(1.5 * done.retain_loss[0], done.retain_loss[0] + 0.05)
     assert done.certificate.kind == "heuristic"
@@ -181,33 +215,33 @@ def test_a_network_with_batch_normalisation_forgets_and_keeps_the_rest(trained_c
 
 
 def test_drift_of_a_block_leaves_the_rest_alone(trained_cnn):
-    done = Unlearner(trained_cnn, copies=64, watched=2, share=0.2, refine=Drift(everywhere=False)).forget([3, 4])
+    done = Unlearner(trained_cnn, Drift(selection=PerLayer(0.2, copies=64))).forget([3, 4])
     change = (done.model[1].weight != trained_cnn.model[1].weight).flatten(1).any(1)
     assert {f"1[{unit}]" for unit in change.nonzero().flatten().tolist()} == {s for s in done.slices if s[0] == "1"}
     assert torch.equal(done.model[2].weight, trained_cnn.model[2].weight)
 
 
 def test_the_guard_shortens_a_step_that_would_hurt(trained_cnn):
-    wild = Unlearner(trained_cnn, copies=64, watched=2, step_size=1e4, guard=1.5).forget([0, 1])
+    wild = Unlearner(trained_cnn, Step(FEW, size=1e4)).forget([0, 1])
     assert wild.step_share < 1
     assert wild.retain_loss[1] <= max(1.5 * wild.retain_loss[0], wild.retain_loss[0] + 0.05)
     assert "shortened" in wild.summary()
 
 
 def test_a_step_that_the_guard_allows_no_part_of_is_not_taken_and_this_is_said(trained_cnn, monkeypatch):
-    unlearner = Unlearner(trained_cnn, copies=64, watched=2).prepare()
-    before = unlearner._probe_losses
-    monkeypatch.setattr(unlearner, "_losses_of_probe", lambda _: before + 10)
-    with pytest.warns(NothingForgottenWarning, match="larger guard="):
-        done = unlearner.forget([0, 1])
-    assert done.step_share == 0
-    assert done.parameters_changed == 0
-    assert torch.equal(flat(done.model), flat(trained_cnn.model))
+    unlearner = Unlearner(trained_cnn, Step(FEW)).prepare()
+    before = unlearner._sample_losses
+    monkeypatch.setattr("excise.unlearning.guard.GuardSample.losses", lambda *_: before + 10)
+    with pytest.raises(NothingForgotten, match=r"guard=Guard\(factor=3\) \(--guard 3\)") as error:
+        unlearner.forget([0, 1])
+    assert error.value.slices
+    assert unlearner.forgotten == ()
+    assert unlearner.model is trained_cnn.model
 
 
 def test_no_guarded_step_is_longer_than_the_weights_it_changes(trained_cnn):
     start = flat(trained_cnn.model)
-    done = Unlearner(trained_cnn, copies=64, watched=2, step_size=1e9, guard=1e9).forget([0, 1])
+    done = Unlearner(trained_cnn, Step(FEW, size=1e9), guard=Guard(1e9)).forget([0, 1])
     assert done.step_share < 1
     assert (flat(done.model) - start).norm() <= start.norm()
 
@@ -242,8 +276,8 @@ def test_a_transformer_forgets_a_text():
     loss = nn.CrossEntropyLoss(reduction="none")
     start = Task(TinyTransformer(), loss, Texts(), weight_decay=1e-3)
     task = Task(fit(start, epochs=15).model, loss, Texts(), weight_decay=1e-3)
-    replace = TokenReplacement(vocabulary=(0, 20), keep=(0, 1), rate=0.4)
-    done = Unlearner(task, copies=64, perturbation=replace).forget([7])
+    tokens = TokenReplacement(vocabulary=(0, 20), keep=(0, 1), rate=0.4)
+    done = Unlearner(task, Step(PerLayer(copies=64, perturbation=tokens))).forget([7])
     assert done.forget_loss[1] > done.forget_loss[0]
     rows = {int(name.split("[")[1][:-1]) for name in done.slices if name.startswith("embedding")}
     assert rows <= set(Texts().ids[7].tolist())
@@ -294,37 +328,74 @@ def test_observing_in_small_batches_gives_the_same(logistic):
         ([7], "ids has 7, which is forgotten already"),
         ([1.5], "ids must be whole numbers, not torch.float32"),
         (["a"], "ids must be whole numbers, positions in train_set"),
-        (range(8, 500), None),
         ([i for i in range(500) if i != 7], "would leave no sample"),
     ],
 )
 def test_bad_ids_leave_everything_as_it_was(logistic, ids, message):
-    unlearner = Unlearner(logistic, copies=32, curvature_samples=50)
+    unlearner = Unlearner(logistic, Step(PerLayer(copies=32), Cached(samples=50)))
     model = unlearner.forget([7]).model
-    if message is None:
-        assert len(unlearner.forget(ids).ids) == 492
-        return
     with pytest.raises(InputError, match=message):
         unlearner.forget(ids)
     assert unlearner.model is model
     assert unlearner.forgotten == (7,)
 
 
+def test_nearly_all_may_be_forgotten(logistic):
+    assert len(Unlearner(logistic, Drift(push=0.0), guard=None).forget(range(8, 500)).ids) == 492
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"selection": "per-leyer"}, "Did you mean 'per-layer'"),
-        ({"refine": "drft"}, "Did you mean 'drift'"),
-        ({"steps": 0}, "steps must be a whole number, 1 or more, not 0"),
-        ({"copies": 1.5}, "copies must be a whole number"),
-        ({"share": 0}, "share must be above 0"),
-        ({"curvature": "hesian"}, "Did you mean 'hessian'"),
-        ({"solver": "chol"}, "Did you mean 'cholesky'"),
+        (lambda: Step("per-leyer"), "Did you mean 'per-layer'"),
+        (lambda: Descent(steps=0), "steps must be a whole number, 1 or more, not 0"),
+        (lambda: Step(size=0), "size must be a positive number, not 0"),
+        (lambda: Step(size="a"), "size must be a positive number, not 'a'"),
+        (lambda: Step(size=True), "size must be a positive number, not True"),
+        (lambda: PerLayer(share="a"), "share must be above 0"),
+        (lambda: PerLayer(perturbation="abc"), "perturbation must be an object such as GaussianNoise"),
+        (lambda: Guard("a"), "factor must be 1 or more, not 'a'"),
+        (lambda: Drift(views="abc"), "views must be a Views object or None, not 'abc'"),
+        (lambda: Drift(push="abc"), "push must be a finite number, 0 or more, not 'abc'"),
+        (lambda: PerLayer(copies=1.5), "copies must be a whole number"),
+        (lambda: PerLayer(share=0), "share must be above 0"),
+        (lambda: PerLayer(observed_samples=0), "observed_samples must be"),
+        (lambda: Step(curvature="hesian"), "Did you mean 'hessian'"),
+        (lambda: GGN(solver="chol"), "Did you mean 'cholesky'"),
+        (lambda: Cached(exact=-1), "exact must be a whole number, 0 or more"),
+        (lambda: Guard(0.5), "factor must be 1 or more, not 0.5"),
+        (lambda: Guard(rise=-1), "rise must be 0 or more"),
+        (lambda: Joint("chep"), "Did you mean 'cheap'"),
+        (lambda: Step(size=1, steps=8), "Step does not heed steps; Descent does. It has selection, curvature, size"),
+        (lambda: Drift(size=2), "Drift does not heed size; Step does"),
+        (lambda: Descent(denial=2), "Descent does not heed denial; Drift does"),
+        (lambda: Step(wild=1), r"Step does not heed wild\. It has"),
+        (PaperStep, "needs trace="),
     ],
 )
-def test_bad_options_are_named_up_front(logistic, options, message):
+def test_bad_options_are_named_up_front(options, message):
     with pytest.raises(InputError, match=message):
-        Unlearner(logistic, **options)
+        options()
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("drft", {}, "Did you mean 'drift'"),
+        ("sdd", {}, "Did you mean 'ssd'"),
+        (Step, {}, r"an object such as Step\(\), not <class"),
+        (3, {}, "method must be a name"),
+        (Descent(), {"guard": Guard(2)}, "descent does not heed guard; step and drift do"),
+        (Step(), {"guard": 1.5}, "guard must be a Guard or None, not 1.5"),
+        (Step(), {"privacy": 1}, "privacy must be a Privacy or None, not 1"),
+        (Step(), {"batch_statistics": "keeep"}, "Did you mean 'keep'"),
+        (Step(), {"forgotten": [500]}, "from 0 to 499"),
+        (Step(), {"forgotten": range(500)}, "would leave no sample"),
+    ],
+)
+def test_what_does_not_fit_together_is_named_up_front(logistic, method, options, message):
+    with pytest.raises(InputError, match=message):
+        Unlearner(logistic, method, **options)
 
 
 def test_a_dataset_that_changed_is_noticed(digits):
@@ -340,7 +411,7 @@ def test_a_dataset_that_changed_is_noticed(digits):
     data = Growing()
     model = nn.Linear(64, 10)
     nn.init.zeros_(model.weight)
-    unlearner = Unlearner(Task(model, nn.CrossEntropyLoss(reduction="none"), data, convex=False), copies=16)
+    unlearner = Unlearner(Task(model, nn.CrossEntropyLoss(reduction="none"), data, convex=False))
     data.size = 99
     with pytest.raises(InputError, match="had 100 samples and now has 99"):
         unlearner.forget([1])
@@ -362,55 +433,57 @@ def test_models_that_are_not_trained_are_noticed(digits):
 def test_gaussian_noise_on_integers_is_refused():
     task = Task(TinyTransformer(), nn.CrossEntropyLoss(reduction="none"), Texts(), weight_decay=1e-3)
     with pytest.raises(InputError, match="pass perturbation="):
-        Unlearner(task, copies=8).forget([0])
+        Unlearner(task).forget([0])
     with pytest.raises(InputError, match="GaussianNoise needs real-valued inputs"):
-        Unlearner(task, copies=8, perturbation=GaussianNoise()).forget([0])
+        Unlearner(task, Step(PerLayer(perturbation=GaussianNoise()))).forget([0])
 
 
 def test_without_weight_decay_there_is_no_certificate(logistic):
     task = Task(logistic.model, logistic.loss, logistic.train_set, weight_decay=0.0)
-    done = Unlearner(task, copies=32).forget([3])
+    done = Unlearner(task).forget([3])
     assert done.certificate.bound is None
     assert "weight decay is 0" in done.certificate.reason
 
 
-NOISE = {"lipschitz": 0.05, "hessian_lipschitz": 0.05, "copies": 32}
+L, M = 8.0, 64.0  # with rows of norm at most 5, bias included
+NOISE = Privacy(lipschitz=L, hessian_lipschitz=M)
 
 
+@pytest.mark.filterwarnings("ignore::excise.privacy.SeededNoiseWarning")
 def test_noise_has_the_size_that_the_bound_asks_for(logistic):
-    plain = Unlearner(logistic, **NOISE).forget([3])
-    blurred = Unlearner(logistic, noise_seed=1, **NOISE).forget([3], epsilon=1.0, delta=1e-3)
+    plain = Unlearner(logistic, privacy=NOISE).forget([3])
+    blurred = Unlearner(logistic, privacy=replace(NOISE, noise_seed=1)).forget([3], epsilon=1.0, delta=1e-3)
     added = flat(blurred.model) - flat(plain.model)
-    distance = 2 * 0.05 * 0.05**2 / (DECAY**3 * 500**2)
+    distance = 2 * M * L**2 / (DECAY**3 * 500**2)
     sigma = analytic_sigma(distance, 1.0, 1e-3)
     assert float(added.std()) == pytest.approx(sigma, rel=0.1)
     assert blurred.certificate.sigma == pytest.approx(sigma)
     assert blurred.certificate.delta == 1e-3
     assert blurred.certificate.bound == pytest.approx(plain.certificate.bound)
-    again = Unlearner(logistic, **NOISE).forget([3], epsilon=1.0, delta=1e-3)
+    again = Unlearner(logistic, privacy=NOISE).forget([3], epsilon=1.0, delta=1e-3)
     assert not torch.equal(again.model.weight, blurred.model.weight)  # a fresh secret seed
 
 
 def test_a_budget_ends_in_retraining_and_nothing_is_half_done(logistic):
-    unlearner = Unlearner(logistic, budget=BudgetAccountant(2.0, 1e-2), **NOISE)
+    unlearner = Unlearner(logistic, privacy=replace(NOISE, budget=BudgetAccountant(1.7, 1e-3)))
     unlearner.forget([1], epsilon=1.0, delta=1e-3)
     model = unlearner.forget([2], epsilon=1.0, delta=1e-3).model
     with pytest.raises(RetrainRequired):
         unlearner.forget([3], epsilon=1.0, delta=1e-3)
     assert unlearner.forgotten == (1, 2)
     assert unlearner.model is model
-    assert len(unlearner.budget.history) == 2
+    assert len(unlearner.privacy.budget.history) == 2
 
 
 def test_later_requests_go_on_from_the_weights_before_the_noise(logistic):
-    plain, noisy = Unlearner(logistic, **NOISE), Unlearner(logistic, **NOISE)
+    plain, noisy = Unlearner(logistic, privacy=NOISE), Unlearner(logistic, privacy=NOISE)
     plain.forget([1])
     noisy.forget([1], epsilon=1.0, delta=1e-3)
     assert torch.equal(plain.forget([2]).model.weight, noisy.forget([2]).model.weight)
 
 
 def test_more_noise_for_more_samples_removed_so_far(logistic):
-    unlearner = Unlearner(logistic, **NOISE)
+    unlearner = Unlearner(logistic, privacy=NOISE)
     first, second = (unlearner.forget([i], epsilon=1.0, delta=1e-3).certificate.sigma for i in (1, 2))
     assert second == pytest.approx(4 * first)
 
@@ -419,13 +492,13 @@ def test_more_noise_for_more_samples_removed_so_far(logistic):
     ("options", "request_", "message"),
     [
         (NOISE, {"epsilon": 1.0}, "epsilon and delta must be given together"),
-        ({"copies": 32}, {"epsilon": 1.0, "delta": 1e-3}, "pass lipschitz="),
+        (None, {"epsilon": 1.0, "delta": 1e-3}, r"pass privacy=Privacy\(lipschitz="),
         (NOISE, {"epsilon": -1.0, "delta": 1e-3}, "epsilon must be"),
         (NOISE, {"epsilon": 1.0, "delta": 2.0}, "delta must be"),
     ],
 )
 def test_bad_noise_is_refused(logistic, options, request_, message):
-    unlearner = Unlearner(logistic, **options)
+    unlearner = Unlearner(logistic, privacy=options)
     with pytest.raises(InputError, match=message):
         unlearner.forget([1], **request_)
     assert unlearner.forgotten == ()
@@ -434,12 +507,12 @@ def test_bad_noise_is_refused(logistic, options, request_, message):
 def test_noise_needs_weight_decay(logistic):
     task = Task(logistic.model, logistic.loss, logistic.train_set, weight_decay=0.0)
     with pytest.raises(InputError, match="epsilon needs weight_decay > 0"):
-        Unlearner(task, **NOISE).forget([3], epsilon=1.0, delta=1e-3)
+        Unlearner(task, privacy=NOISE).forget([3], epsilon=1.0, delta=1e-3)
 
 
 def test_batch_statistics_are_kept_or_estimated_anew(trained_cnn):
-    kept = Unlearner(trained_cnn, copies=16).forget([0, 1]).model
-    anew = Unlearner(trained_cnn, copies=16, batch_statistics="reestimate").forget([0, 1]).model
+    kept = Unlearner(trained_cnn).forget([0, 1]).model
+    anew = Unlearner(trained_cnn, batch_statistics="reestimate").forget([0, 1]).model
     names = [name for name, _ in trained_cnn.model.named_buffers() if name.endswith("running_mean")]
     assert names
     for name in names:
@@ -449,18 +522,19 @@ def test_batch_statistics_are_kept_or_estimated_anew(trained_cnn):
 
 
 def test_a_block_that_does_not_fit_is_solved_on_the_cpu():
-    slope, calls = torch.ones(3), []
+    gradient, calls = torch.ones(3), []
 
-    def newton(model, _block, slope, _forgotten):
-        calls.append((model, slope))
-        if len(calls) == 1:
-            raise torch.OutOfMemoryError
-        return 2 * slope
+    class Inverse:
+        def solve(self, model, _block, gradient, *, without):
+            calls.append((model, without))
+            if len(calls) == 1:
+                raise torch.OutOfMemoryError
+            return 2 * gradient
 
     model = nn.Linear(1, 3)
     with pytest.warns(MovedToCPUWarning, match="block of 3 parameters does not fit"):
-        found = where_it_fits(newton)(model, None, slope, ())
-    assert torch.equal(found, 2 * slope)
+        found = OnCPUIfTooLarge(Inverse()).solve(model, None, gradient, without=())
+    assert torch.equal(found, 2 * gradient)
     assert calls[1][0] is not model  # a copy: the model itself stays where it is
 
 
@@ -469,24 +543,24 @@ def test_a_sample_whose_loss_never_changes_can_still_be_forgotten(logistic):
         def __call__(self, inputs, copies, _generator):
             return inputs.expand(copies, *inputs.shape[1:]).clone()
 
-    for selection in ("per-layer", "joint"):
-        done = Unlearner(logistic, perturbation=Deaf(), copies=16, selection=selection).forget([3])
+    for selection in (PerLayer, Joint):
+        done = Unlearner(logistic, Step(selection(perturbation=Deaf(), copies=16))).forget([3])
         assert done.parameters_changed > 0
 
 
 def test_stages_tell_where_the_time_went(logistic):
-    done = Unlearner(logistic, copies=16).forget([3])
+    done = Unlearner(logistic).forget([3])
     assert list(done.stages) == ["watching the samples", "choosing slices", "taking the step"]
     assert sum(done.stages.values()) <= done.seconds
 
 
 def test_preparing_once_serves_all_requests(logistic, monkeypatch):
-    from excise import kfac
+    from excise.curvature import kfac
 
     made = []
     real = kfac.cache
     monkeypatch.setattr(kfac, "cache", lambda *a, **k: made.append(1) or real(*a, **k))
-    unlearner = Unlearner(logistic, copies=16).prepare()
+    unlearner = Unlearner(logistic).prepare()
     assert unlearner.prepare() is unlearner
     unlearner.forget([1])
     unlearner.forget([2])
@@ -496,7 +570,7 @@ def test_preparing_once_serves_all_requests(logistic, monkeypatch):
 def test_several_requests_come_near_to_one_retraining(logistic, retrained):
     hard = list(retrained)[:3]
     truth = flat(exact_fit(logistic, ids=[i for i in range(500) if i not in hard]).model)
-    unlearner = Unlearner(logistic, selection="all", iterations=50)
+    unlearner = Unlearner(logistic, Step("all", Cached(iterations=50)))
     for sample in hard:
         done = unlearner.forget([sample])
     assert (flat(done.model) - truth).norm() < 0.1 * (flat(logistic.model) - truth).norm()
@@ -506,7 +580,7 @@ def test_several_requests_come_near_to_one_retraining(logistic, retrained):
 def test_the_drift_of_a_class_forgets_nearly_all_of_it_in_a_few_batches(trained_cnn):
     labels = trained_cnn.train_set.tensors[1]
     ids = (labels == labels[0]).nonzero().flatten().tolist()
-    done = Unlearner(trained_cnn, refine=Drift.of_class()).forget(ids)
+    done = Unlearner(trained_cnn, Drift.of_class()).forget(ids)
     said = done.model(trained_cnn.batch(ids)[0]).argmax(1)
     kept = done.model(trained_cnn.batch(range(len(labels)))[0]).argmax(1) == labels
     assert (said == labels[0]).float().mean() < 0.25  # it was 1; a pass has 8 batches here
@@ -538,7 +612,7 @@ def test_real_valued_entries_of_a_mapping_are_perturbed_by_default(digits):
     loss = nn.CrossEntropyLoss(reduction="none")
     model = fit(Task(Named(), loss, digits, weight_decay=1e-3), epochs=40, lr=0.2).model
     rows = [{"pixel_values": image, "labels": label} for image, label in zip(*digits.tensors, strict=True)]
-    plain, named = (Unlearner(Task(model, loss, data, weight_decay=1e-3), copies=64) for data in (digits, rows))
+    plain, named = (Unlearner(Task(model, loss, data, weight_decay=1e-3)) for data in (digits, rows))
     assert named.forget([3]).slices == plain.forget([3]).slices
 
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Drift, InputError, Task, Unlearner, fit
-from excise.retraining import hash_of_model
-from excise.views import Lesson, Views, mean_answers
+from excise.task.hashing import hash_of_model
+from excise.unlearning.views import Lesson, Views, mean_answers
 
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
 
@@ -201,6 +201,7 @@ def loss(task, model, ids):
         return task.losses(model, task.batch(ids)).mean().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flip", [True, False])
 def test_a_network_forgets_digits_that_it_knew_by_heart(by_heart, flip, monkeypatch):
     task, wrong = by_heart
@@ -210,14 +211,14 @@ def test_a_network_forgets_digits_that_it_knew_by_heart(by_heart, flip, monkeypa
     def never(*_):
         raise AssertionError("the Newton step was computed")
 
-    monkeypatch.setattr(Unlearner, "_influence", never)
-    done = Unlearner(task, refine=Drift.of_images(flip=flip), n_jobs=1).forget(wrong.tolist())
+    monkeypatch.setattr("excise.unlearning.drift.influence", never)
+    done = Unlearner(task, Drift.of_images(flip=flip), n_jobs=1).forget(wrong.tolist())
     assert loss(task, done.model, wrong) > 3 * loss(task, task.model, wrong)
     assert loss(task, done.model, wrong) > loss(task, task.model, wrong) + 0.3
     assert accuracy(task, done.model, rest) > accuracy(task, task.model, rest) - 0.01
     assert hash_of_model(task.model) == before
     without = replace(Drift.of_images(), views=None)  # the same pass alone does not do it
-    plain = Unlearner(task, refine=without, n_jobs=1).forget(wrong.tolist())
+    plain = Unlearner(task, without, n_jobs=1).forget(wrong.tolist())
     assert loss(task, done.model, wrong) > 2 * loss(task, plain.model, wrong)
 
 
@@ -227,16 +228,16 @@ def test_with_a_push_the_step_is_computed(by_heart, monkeypatch):
     def stop(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Unlearner, "_influence", stop)
+    monkeypatch.setattr("excise.unlearning.drift.influence", stop)
     with pytest.raises(ZeroDivisionError):
-        Unlearner(task, refine=replace(Drift.of_images(), push=1.0), n_jobs=1).forget(wrong.tolist())
+        Unlearner(task, replace(Drift.of_images(), push=1.0), n_jobs=1).forget(wrong.tolist())
 
 
 def test_views_of_rows_that_are_no_images_are_refused_before_anything_is_done():
     data = TensorDataset(torch.rand(20, 4), torch.arange(20) % 2)
     task = Task(nn.Linear(4, 2), CROSS_ENTROPY, data)
     task = replace(task, model=fit(task, epochs=5).model)
-    before, unlearner = copy.deepcopy(task.model), Unlearner(task, refine=Drift.of_images(), n_jobs=1)
+    before, unlearner = copy.deepcopy(task.model), Unlearner(task, Drift.of_images(), n_jobs=1)
     with pytest.raises(InputError, match="views are of images"):
         unlearner.forget([0])
     assert hash_of_model(before) == hash_of_model(task.model)

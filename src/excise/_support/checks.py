@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import math
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from excise.errors import InputError
 
 Array = NDArray[Any]
 MIN_ROWS = 3
+LARGEST_SEED = 2**63 - 1  # torch takes 64 bits, and seeds are counted on from
 
 
 def vector(values: Any, name: str) -> Array:
@@ -84,22 +86,41 @@ def choice(value: Any, options: Sequence[str], name: str) -> str:
     raise InputError(f"{name} must be one of {', '.join(map(repr, options))}, not {value!r}.{hint}")
 
 
-def require(right: object, name: str, value: object, words: str) -> None:
-    """Raise the error that an argument must be something else, unless it is right."""
+def require(right: object, name: str, value: object, words: str, meaning: str = "") -> None:
+    """Raise the error that an argument must be something else, unless it is right; a meaning says what it is for."""
     if not right:
-        raise InputError(f"{name} must be {words}, not {value!r}.")
+        raise InputError(f"{name} must be {words}, not {value!r}{'; ' if meaning else ''}{meaning}.")
 
 
-def whole(value: Any, name: str, least: int = 1) -> int:
+def whole(value: Any, name: str, least: int = 1, meaning: str = "") -> int:
     """A whole number that is large enough."""
     right = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
-    require(right, name, value, f"a whole number, {least} or more")
+    require(right, name, value, f"a whole number, {least} or more", meaning)
+    if name == "seed" and value > LARGEST_SEED:
+        raise InputError(f"seed must be a whole number from 0 to {LARGEST_SEED}, and what was given is larger.")
     return int(value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a real number, which True and NaN are not.
+
+    >>> is_number(1.5), is_number("1.5"), is_number(True), is_number(float("nan"))
+    (True, False, False, False)
+    """
+    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def number(value: Any, name: str, *, positive: bool = False, below: float = math.inf, meaning: str = "") -> float:
+    """A finite number that is not negative."""
+    real = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    words = f"a {'positive' if positive else 'non-negative'} number" + (f" below {below:g}" if below < math.inf else "")
+    require(0 < real < below or (real == 0 and not positive), name, value, words, meaning)
+    return real
 
 
 def positive(value: Any, name: str) -> None:
     """Require a positive, finite number."""
-    require(isinstance(value, int | float | np.number) and 0 < value < np.inf, name, value, "a positive number")
+    number(value, name, positive=True)
 
 
 def numeric(values: Any, name: str) -> Array:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from excise.errors import InputError
 
-def systematic(sizes: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+
+def draw_proportionally(sizes: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Positions of about ``count`` draws, without repetition, and the probability π with which each was included.
 
     π is in proportion to size, and 1 for those so large that they are always drawn; Σ x/π over the draws is an unbiased
     estimate of Σ x over all. What has size 0 is never drawn.
 
-    >>> drawn, inclusion = systematic(torch.tensor([5.0, 0.0, 1.0, 1.0]), 2, torch.Generator().manual_seed(0))
+    >>> drawn, inclusion = draw_proportionally(torch.tensor([5.0, 0.0, 1.0, 1.0]), 2, torch.Generator().manual_seed(0))
     >>> int(drawn[0]), float(inclusion[0]), float(inclusion[1])
     (0, 1.0, 0.5)
     """
+    if not sizes.isfinite().all():
+        raise InputError(
+            f"{int((~sizes.isfinite()).sum())} of {len(sizes)} samples have losses that are not finite numbers; see "
+            "whether the model's training diverged, and whether the samples have values that are no numbers."
+        )
     inclusion = _inclusion(sizes.double().cpu(), count)
     order = torch.randperm(len(inclusion), generator=generator)
     marks = inclusion[order].cumsum(0) + torch.rand((), generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Turns: which of a few samples are next, so that each is seen as often as any other."""
+"""RoundRobin: which of a few samples are next, so that each is seen as often as any other."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 
-class Turns:
+class RoundRobin:
     """Random places 0 … count - 1, ``size`` at a time; every place has its turn before any has the next.
 
-    >>> turns = Turns(3, 2, seed=0)
+    >>> turns = RoundRobin(3, 2, seed=0)
     >>> sorted(torch.cat([turns.next() for _ in range(3)]).tolist())
     [0, 0, 1, 1, 2, 2]
     """

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from excise.baselines.passes import Loss
-from excise.baselines.signature import Start
+from excise.baselines.start import Start
 from excise.errors import InputError
 
 
@@ -26,7 +26,7 @@ def random_other_labels(start: Start, method: str) -> Tensor:
     generator = torch.Generator().manual_seed(start.seed)
     labels = torch.full((len(start.task.train_set),), -1)
     with torch.no_grad():
-        for ids in start.forget.split(start.task.modest_batch(256)):
+        for ids in start.forget.split(start.task.batch_size_within_memory(256)):
             outputs, targets = start.task.outputs(start.model, start.task.batch(ids))
             require_classes(outputs, targets, method)
             classes = outputs.shape[1]

@@ -6,24 +6,25 @@ from typing import Any
 
 from torch import nn
 
-from excise.baselines.signature import begin
-from excise.drift import Drift
-from excise.task import Ids, Task
-from excise.unlearn import Unlearner
+from excise.baselines.registry import baseline
+from excise.baselines.start import begin
+from excise.task.ids import Ids
+from excise.task.task import Task
+from excise.unlearning.drift import Drift
+from excise.unlearning.unlearner import Unlearner
 
 
-def excise_drift(task: Task, model: nn.Module, forget: Ids, *, seed: int, **options: Any) -> nn.Module:
+@baseline("excise-drift", reference="this package", grid=[{}, {"push": 2.0}, {"epochs": 3, "active": 0.5}])
+def excise_drift(
+    task: Task, model: nn.Module, forget: Ids, *, seed: int, forgotten: Ids = (), **options: Any
+) -> nn.Module:
     """A pass over the retained samples, at first with more weight decay and a push along the samples' Newton step.
 
-    Of this package, with no paper of its own; see ``excise.drift``.
+    Of this package, with no paper of its own; see ``excise.unlearning.drift``.
 
     Args:
-        task: Data and objective.
-        model: The trained model.
-        forget: Positions in ``train_set``.
-        seed: Decides everything random.
         options: Those of ``Drift``, with its defaults: ``epochs``, ``active``, ``decay``, ``push``, ``lr``,
-            ``momentum``, ``batch_size``, ``everywhere``, ``denial``, ``clip``.
+            ``momentum``, ``batch_size``, ``selection``, ``curvature``, ``denial``, ``clip``.
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.ones(3, 1), torch.tensor([1.0, 2.0, 3.0]))
@@ -33,5 +34,6 @@ def excise_drift(task: Task, model: nn.Module, forget: Ids, *, seed: int, **opti
     1.5
     """
     how = Drift(**options)
-    start = begin(task, model, forget, seed)
-    return Unlearner(start.task, refine=how, seed=seed).forget(start.forget.tolist()).model
+    start = begin(task, model, forget, seed, forgotten=forgotten)
+    unlearner = Unlearner(start.task, how, forgotten=start.forgotten, seed=seed)
+    return unlearner.forget(start.forget.tolist()).model

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
-from excise.baselines.signature import begin
-from excise.task import Ids, Task
-from excise.unlearn import Unlearner
+from excise.baselines.registry import baseline
+from excise.baselines.start import begin
+from excise.task.ids import Ids
+from excise.task.task import Task
+from excise.unlearning.selection import PerLayer
+from excise.unlearning.step import Step
+from excise.unlearning.unlearner import Unlearner
 
 
-def excise_step(task: Task, model: nn.Module, forget: Ids, *, seed: int, **options: Any) -> nn.Module:
+@baseline("excise-step", reference="this package", grid=[{}, {"size": 1.5}, {"share": 0.5}])
+def excise_step(
+    task: Task,
+    model: nn.Module,
+    forget: Ids,
+    *,
+    seed: int,
+    forgotten: Ids = (),
+    share: float = 0.3,
+    size: float = 1.0,
+    n_jobs: int | None = None,
+) -> nn.Module:
     """L-FOCI in every layer, then one Newton step on the chosen slices.
 
     It goes on from Mehta, Pal, Singh and Ravi (2022), "Deep Unlearning via Randomized Conditionally Independent
     Hessians"; see ``excise.Unlearner`` for what it changes.
 
     Args:
-        task: Data and objective.
-        model: The trained model.
-        forget: Positions in ``train_set``.
-        seed: Decides everything random.
-        options: Those of ``Unlearner``, with its defaults; such as ``share``, ``step_size``, ``curvature``.
+        share: The most slices of a layer to update, as a share.
+        size: Multiple of the Newton step.
+        n_jobs: Threads of L-FOCI; None for all cores.
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.ones(3, 1), torch.tensor([1.0, 2.0, 3.0]))
@@ -31,5 +42,7 @@ def excise_step(task: Task, model: nn.Module, forget: Ids, *, seed: int, **optio
     >>> round(excise_step(task, task.model, [2], seed=0, share=1.0).weight.item(), 3)  # mean of the targets 1 and 2
     1.5
     """
-    start = begin(task, model, forget, seed)
-    return Unlearner(start.task, seed=seed, **options).forget(start.forget.tolist()).model
+    start = begin(task, model, forget, seed, forgotten=forgotten)
+    step = Step(PerLayer(share), size=size)
+    unlearner = Unlearner(start.task, step, forgotten=start.forgotten, seed=seed, n_jobs=n_jobs)
+    return unlearner.forget(start.forget.tolist()).model

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from torch import nn
 
-from excise.baselines.signature import begin
-from excise.task import Ids, Task
-from excise.training import Schedule, fit
+from excise.baselines.registry import baseline
+from excise.baselines.start import begin
+from excise.task.ids import Ids
+from excise.task.task import Task
+from excise.training.loop import Schedule, fit
 
 
+@baseline(
+    "fine-tune",
+    reference="Golatkar et al. 2020",
+    grid=[
+        {"epochs": 3, "lr": 0.01},
+        {"epochs": 3, "lr": 0.05},
+        {"epochs": 5, "lr": 0.05},
+        {"epochs": 5, "lr": 0.1},
+    ],
+)
 def fine_tune(
     task: Task,
     model: nn.Module,
     forget: Ids,
     *,
     seed: int,
+    forgotten: Ids = (),
     epochs: int = 3,
     lr: float = 0.01,
     momentum: float = 0.9,
@@ -27,9 +40,6 @@ def fine_tune(
     Deep Networks", and in most papers since.
 
     Args:
-        task: Data and objective.
-        model: The trained model.
-        forget: Positions in ``train_set``.
         seed: Decides the order of the samples and dropout.
         epochs: Passes over the retained samples; papers take up to 10.
         lr: Learning rate at the start; papers take about a tenth of that of the training.
@@ -44,7 +54,7 @@ def fine_tune(
     >>> round(fine_tune(task, task.model, [2], seed=0, epochs=1, lr=0.1).weight.item(), 3)  # 2 - 0.1 (2 - 1.5)
     1.95
     """
-    start = begin(task, model, forget, seed)
+    start = begin(task, model, forget, seed, forgotten=forgotten)
     return fit(
         start.task,
         ids=start.retain,

@@ -5,18 +5,27 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from excise.baselines.importance import expected_squared_slopes
-from excise.baselines.signature import begin
-from excise.inputs import positive, require
-from excise.task import Ids, Task, trained_parameters
+from excise._support.checks import positive, require
+from excise.baselines.importance import expected_squared_gradients
+from excise.baselines.registry import baseline
+from excise.baselines.start import begin
+from excise.task.ids import Ids
+from excise.task.parameters import trained_parameters
+from excise.task.task import Task
 
 
+@baseline(
+    "fisher-forgetting",
+    reference="Golatkar et al. 2020",
+    grid=[{"alpha": 1e-5}, {"alpha": 1e-4}, {"alpha": 3e-4}, {"alpha": 1e-3}],
+)
 def fisher_forgetting(
     task: Task,
     model: nn.Module,
     forget: Ids,
     *,
     seed: int,
+    forgotten: Ids = (),
     alpha: float = 1e-4,
     floor: float = 1e-8,
     samples: int | None = 500,
@@ -29,9 +38,6 @@ def fisher_forgetting(
     apart; this is the paper's formula for all weights.
 
     Args:
-        task: Data and objective.
-        model: The trained model.
-        forget: Positions in ``train_set``.
         seed: Decides the noise, and which samples F is taken from.
         alpha: α = (λ σ²)^(1/4) in the paper's symbols; 0 adds no noise.
         floor: The least F of a weight, so that one that no sample needs gets no endless noise. The paper has none; that
@@ -47,8 +53,8 @@ def fisher_forgetting(
     """
     require(0 <= alpha < float("inf"), "alpha", alpha, "a non-negative number")
     positive(floor, "floor")
-    start = begin(task, model, forget, seed)
-    information = expected_squared_slopes(start.task, start.some_of(start.retain, samples, "samples"))
+    start = begin(task, model, forget, seed, forgotten=forgotten)
+    information = expected_squared_gradients(start.task, start.some_of(start.retain, samples, "samples"))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in trained_parameters(start.model).items():

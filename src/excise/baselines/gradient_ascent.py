@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from torch import nn
 
+from excise._support.checks import whole
 from excise.baselines.passes import Pace, Pass, descend, mean_loss
-from excise.baselines.signature import begin
-from excise.inputs import whole
-from excise.task import Ids, Task
+from excise.baselines.registry import baseline
+from excise.baselines.start import begin
+from excise.task.ids import Ids
+from excise.task.task import Task
 
 
+@baseline(
+    "gradient-ascent",
+    reference="Thudi et al. 2022",
+    grid=[
+        {"epochs": 3, "lr": 1e-3},
+        {"epochs": 5, "lr": 1e-3},
+        {"epochs": 5, "lr": 1e-2},
+        {"epochs": 10, "lr": 1e-2},
+    ],
+)
 def gradient_ascent(
     task: Task,
     model: nn.Module,
     forget: Ids,
     *,
     seed: int,
+    forgotten: Ids = (),
     epochs: int = 5,
     lr: float = 1e-3,
     momentum: float = 0.0,
@@ -29,8 +42,6 @@ def gradient_ascent(
 
     Args:
         task: Data and objective; its weight decay is left out.
-        model: The trained model.
-        forget: Positions in ``train_set``.
         seed: Decides the order of the samples and dropout.
         epochs: Passes over the samples to forget; later papers take 5.
         lr: Learning rate at the start (η); later papers take 1e-4 for deeper networks than those this is meant for.
@@ -44,7 +55,7 @@ def gradient_ascent(
     >>> round(gradient_ascent(task, task.model, [2], seed=0, epochs=1, lr=0.1).weight.item(), 3)  # 2 + 0.1 (2 - 3)
     1.9
     """
-    start = begin(task, model, forget, seed)
+    start = begin(task, model, forget, seed, forgotten=forgotten)
     loss = mean_loss(start)
     climb = Pass(start.forget, lambda ids: -loss(ids))
     return descend(start, [climb] * whole(epochs, "epochs"), Pace(lr, momentum, batch_size), weight_decay=0.0)

@@ -9,29 +9,38 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from excise import kfac
-from excise.baselines.signature import Start, begin
-from excise.curvature import Outputs
+from excise._support.checks import choice, positive, whole
+from excise.baselines.registry import baseline
+from excise.baselines.start import Start, begin
+from excise.curvature import kfac
+from excise.curvature.operators import Outputs
+from excise.curvature.strategies import LEAST_DAMPING
 from excise.errors import InputError, MissingExtraError, NotYetSupportedError
-from excise.inputs import choice, positive, whole
-from excise.newton import LEAST_DAMPING
-from excise.objective import descent_without
-from excise.slices import find_slices, trainable
-from excise.task import Batch, Ids, Task, trained_parameters
+from excise.slices.slices import find_slices
+from excise.task.ids import Ids
+from excise.task.objective import removal_gradient
+from excise.task.parameters import trainable, trained_parameters
+from excise.task.task import Batch, Task
 
 LOSSES = (nn.CrossEntropyLoss, nn.MSELoss, nn.BCEWithLogitsLoss)  # that curvlinops knows
 INSTALL = "pip install --no-deps curvlinops-for-pytorch backpack-for-pytorch unfoldNd einconv linear_operator jaxtyping"
 ALSO = "pip install einops opt-einsum tqdm wadler-lindig"
 
 
+@baseline(
+    "kfac-newton",
+    reference="Mehta et al. 2022, appendix D",
+    grid=[{"size": 1.0}, {"size": 0.5}, {"size": 1.0, "damping": 0.01}],
+)
 def kfac_newton(
     task: Task,
     model: nn.Module,
     forget: Ids,
     *,
     seed: int,
+    forgotten: Ids = (),
     damping: float | None = None,
-    step_size: float = 1.0,
+    size: float = 1.0,
     samples: int | None = 1000,
     rows: int = 5000,
     rank: int = 1024,
@@ -42,16 +51,14 @@ def kfac_newton(
     The comparison in appendix D of Mehta, Pal, Singh and Ravi (2022), "Deep Unlearning via Randomized Conditionally
     Independent Hessians", with the curvature of Martens and Grosse (2015), "Optimizing Neural Networks with
     Kronecker-factored Approximate Curvature": the blocks of the layers, each a Kronecker product B ⊗ A. It is the
-    Gauss-Newton matrix that is approximated; a bias is one more column of its layer, and
-    what belongs to no such layer, as in normalisation, stays.
+    Gauss-Newton matrix that is approximated; a bias is one more column of its layer. Layers without Kronecker factors,
+    such as attention projections, have the diagonal of that matrix, and what belongs to no layer, as in normalisation,
+    stays.
 
     Args:
-        task: Data and objective.
-        model: The trained model.
-        forget: Positions in ``train_set``.
         seed: Decides which samples the factors are taken from.
         damping: Added to the diagonal; None for the weight decay (which belongs there), but at least 1e-4.
-        step_size: Multiple of the step.
+        size: Multiple of the step.
         samples: How many retained samples to take the factors from; None for all.
         rows: With ``"excise"``: how many pairs of sample and class B is taken from, the weightiest likeliest.
         rank: With ``"excise"``: how many eigenvectors of A are kept; the rest shares one eigenvalue.
@@ -66,37 +73,36 @@ def kfac_newton(
     """
     own = choice(backend, ("excise", "curvlinops"), "backend") == "excise"
     damping = max(task.weight_decay, LEAST_DAMPING) if damping is None else damping
-    for name, value in {"damping": damping, "step_size": step_size}.items():
+    for name, value in {"damping": damping, "size": size}.items():
         positive(value, name)
-    start = begin(task, model, forget, seed)
+    start = begin(task, model, forget, seed, forgotten=forgotten)
     ids = start.some_of(start.retain, samples, "samples")
-    slope = descent_without(start.task, start.model, start.forget, len(start.retain))
+    gradient = removal_gradient(start.task, start.model, start.forget, len(start.retain))
     if own:
-        step = _by_excise(start, ids, slope, damping, whole(rows, "rows"), whole(rank, "rank"))
+        step = _by_excise(start, ids, gradient, damping, whole(rows, "rows"), whole(rank, "rank"))
     else:
-        step = _by_curvlinops(start, ids, slope, damping)
+        step = _by_curvlinops(start, ids, gradient, damping)
     with torch.no_grad():
         for name, weight in trained_parameters(start.model).items():
             if name in step:
-                weight.add_(step[name], alpha=step_size)
+                weight.add_(step[name], alpha=size)
     return start.model
 
 
 def _by_excise(
-    start: Start, ids: Tensor, slope: dict[str, Tensor], damping: float, rows: int, rank: int
+    start: Start, ids: Tensor, gradient: dict[str, Tensor], damping: float, rows: int, rank: int
 ) -> dict[str, Tensor]:
     slices = find_slices(start.model)
     if not kfac.can_cache(start.task, start.model, slices):
         raise NotYetSupportedError(
-            "kfac_newton needs layers that are linear, convolutions or embeddings, and outputs of shape (n, outputs); "
-            "use full_newton for other models."
+            "kfac_newton needs outputs of shape (n, outputs), one row a sample; use full_newton for other models."
         )
     kept = kfac.cache(start.task, start.model, slices, ids, rank=rank, rows=rows, exact=0, seed=start.seed)
     block = slices.block(range(len(slices)))
-    return block.scatter(kept.solve(block, block.gather(slope), damping=damping), trainable(start.model))
+    return block.scatter(kept.solve(block, block.gather(gradient), damping=damping), trainable(start.model))
 
 
-def _by_curvlinops(start: Start, ids: Tensor, slope: dict[str, Tensor], damping: float) -> dict[str, Tensor]:
+def _by_curvlinops(start: Start, ids: Tensor, gradient: dict[str, Tensor], damping: float) -> dict[str, Tensor]:
     try:
         curvlinops: Any = import_module("curvlinops")
     except ImportError:
@@ -112,7 +118,7 @@ def _by_curvlinops(start: Start, ids: Tensor, slope: dict[str, Tensor], damping:
         )
     mean = copy.copy(loss)
     mean.reduction = "mean"
-    batches = list(start.task.batches(ids, start.task.modest_batch(256)))
+    batches = list(start.task.batches(ids, start.task.batch_size_within_memory(256)))
     with torch.no_grad():
         data = [({"batch": batch}, start.task.outputs(start.model, batch)[1]) for batch in batches]
     counts = {id(inputs): len(targets) for inputs, targets in data}
@@ -132,7 +138,7 @@ def _by_curvlinops(start: Start, ids: Tensor, slope: dict[str, Tensor], damping:
             batch_size_fn=lambda inputs: counts[id(inputs)],
         )
         inverse = curvlinops.KFACInverseLinearOperator(curvature, damping=damping, use_exact_damping=True)
-        steps = inverse @ [slope[name] for name in names]
+        steps = inverse @ [gradient[name] for name in names]
     except NotImplementedError as error:
         raise NotYetSupportedError(
             f'backend="curvlinops" knows linear layers and 2-d convolutions, and plain losses ({error}); use '

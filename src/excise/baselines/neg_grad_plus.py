@@ -7,18 +7,31 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from excise._support.checks import require, whole
 from excise.baselines.passes import Pace, Pass, descend, mean_loss
-from excise.baselines.signature import Start, begin
-from excise.inputs import require, whole
-from excise.task import Ids, Task
+from excise.baselines.registry import baseline
+from excise.baselines.start import Start, begin
+from excise.task.ids import Ids
+from excise.task.task import Task
 
 
+@baseline(
+    "neg-grad-plus",
+    reference="Kurmanji et al. 2023",
+    grid=[
+        {"alpha": 0.999, "lr": 0.01},
+        {"alpha": 0.99, "lr": 0.01},
+        {"alpha": 0.95, "lr": 0.01},
+        {"alpha": 0.99, "lr": 0.05},
+    ],
+)
 def neg_grad_plus(
     task: Task,
     model: nn.Module,
     forget: Ids,
     *,
     seed: int,
+    forgotten: Ids = (),
     alpha: float = 0.95,
     epochs: int = 3,
     lr: float = 0.01,
@@ -32,8 +45,6 @@ def neg_grad_plus(
 
     Args:
         task: Data and objective, with its weight decay.
-        model: The trained model.
-        forget: Positions in ``train_set``.
         seed: Decides the order of the samples and dropout.
         alpha: α, the weight of the retained samples; the published code has 0.95. With 1 this is ``fine_tune``.
         epochs: Passes over the retained samples; the published code has up to 10.
@@ -49,9 +60,9 @@ def neg_grad_plus(
     1.925
     """
     require(0 <= alpha <= 1, "alpha", alpha, "from 0 to 1")
-    start = begin(task, model, forget, seed)
-    loss, forgotten = mean_loss(start), _batches_for_ever(start, batch_size)
-    both = Pass(start.retain, lambda ids: alpha * loss(ids) - (1 - alpha) * loss(next(forgotten)))
+    start = begin(task, model, forget, seed, forgotten=forgotten)
+    loss, to_forget = mean_loss(start), _batches_for_ever(start, batch_size)
+    both = Pass(start.retain, lambda ids: alpha * loss(ids) - (1 - alpha) * loss(next(to_forget)))
     pace = Pace(lr, momentum, batch_size)
     return descend(start, [both] * whole(epochs, "epochs"), pace, weight_decay=task.weight_decay)
 

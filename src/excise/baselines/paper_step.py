@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from torch import nn
 
-from excise.baselines.signature import begin
-from excise.inputs import positive
-from excise.task import Ids, Task
-from excise.training import GradientRecorder, GradientTrace, fit
-from excise.unlearn import Unlearner
+from excise._support.checks import positive
+from excise.baselines.registry import baseline
+from excise.baselines.start import Start, begin
+from excise.privacy.mechanism import Privacy
+from excise.task.ids import Ids
+from excise.task.task import Task
+from excise.training.loop import fit
+from excise.training.trace import GradientRecorder, GradientTrace
+from excise.unlearning.paper import PaperStep
+from excise.unlearning.unlearner import Unlearner
 
 
+@baseline("paper-step", reference="Mehta et al. 2022")
 def paper_step(
     task: Task,
     model: nn.Module,
     forget: Ids,
     *,
     seed: int,
+    forgotten: Ids = (),
     trace: GradientTrace | None = None,
     lr: float = 0.001,
     epsilon: float | None = None,
@@ -26,12 +33,11 @@ def paper_step(
     """Forget one sample after the other as the published method does, slices, curvature and noise included.
 
     After Mehta, Pal, Singh and Ravi (2022), "Deep Unlearning via Randomized Conditionally Independent Hessians"; see
-    ``excise.paper`` for the formula. Nothing is tuned: the paper's 1,000 perturbed copies and full step are taken.
+    ``excise.unlearning.paper`` for the formula. Nothing is tuned: the paper's 1,000 perturbed copies and full step are
+    taken.
 
     Args:
         task: Data and objective; its weight decay λ must be above 0.
-        model: The trained model.
-        forget: Positions in ``train_set``.
         seed: Decides the perturbations, ties, the noise and the order of samples in the epoch below.
         trace: The gradients of the last two epochs of the training, as the paper needs. None to make do without: a
             copy of the model is trained for one more epoch on all samples, and the gradients before and after it take
@@ -53,21 +59,22 @@ def paper_step(
     1.7499
     """
     positive(lr, "lr")
-    start = begin(task, model, forget, seed)
+    start = begin(task, model, forget, seed, forgotten=forgotten)
     unlearner = Unlearner(
         start.task,
-        method="paper",
-        trace=_one_more_epoch(start.task, lr, seed) if trace is None else trace,
+        PaperStep(_one_more_epoch(start, lr) if trace is None else trace),
+        privacy=Privacy(noise_seed=seed, repeatable=True),
+        forgotten=start.forgotten,
         seed=seed,
-        noise_seed=seed,
         n_jobs=n_jobs,
     )
     return unlearner.forget(start.forget.tolist(), epsilon=epsilon, delta=delta).model
 
 
-def _one_more_epoch(task: Task, lr: float, seed: int) -> GradientTrace:
+def _one_more_epoch(start: Start, lr: float) -> GradientTrace:
     """Gradients of the model, and of it after an epoch more."""
-    recorder = GradientRecorder(task)
-    recorder.end_of_epoch(task.model)
-    recorder.end_of_epoch(fit(task, epochs=1, lr=lr, schedule="constant", seed=seed).model)
+    recorder = GradientRecorder(start.task, ids=start.present)
+    recorder.end_of_epoch(start.model)
+    after = fit(start.task, ids=start.present, epochs=1, lr=lr, schedule="constant", seed=start.seed).model
+    recorder.end_of_epoch(after)
     return recorder.trace()

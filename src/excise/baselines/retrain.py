@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from torch import nn
 
-from excise.baselines.signature import begin
-from excise.retraining import retrain as retrain_from_scratch
-from excise.task import Ids, Task
+from excise.baselines.registry import baseline
+from excise.baselines.start import begin
+from excise.task.ids import Ids
+from excise.task.task import Task
+from excise.training.retraining import retrain as retrain_from_scratch
 
 
-def retrain(task: Task, model: nn.Module, forget: Ids, *, seed: int, cache: Path | None = None) -> nn.Module:
+@baseline("retrain", reference="the truth")
+def retrain(
+    task: Task, model: nn.Module, forget: Ids, *, seed: int, forgotten: Ids = (), cache: Path | None = None
+) -> nn.Module:
     """A model that was trained without the samples, from fresh weights.
 
     Args:
         task: Data and objective; ``task.retrain`` says how to train.
         model: Of this only the architecture counts.
-        forget: Positions in ``train_set``.
         seed: Decides the fresh weights and the order of the samples.
         cache: A folder in which to keep the model, so that the same request is answered at once.
 
-    >>> import torch
     >>> def mean_target(ids: torch.Tensor, seed: int) -> nn.Module:
     ...     model = nn.Linear(1, 1, bias=False)
     ...     _ = nn.init.constant_(model.weight, data.tensors[1][ids].mean().item())
@@ -31,5 +35,6 @@ def retrain(task: Task, model: nn.Module, forget: Ids, *, seed: int, cache: Path
     >>> retrain(task, task.model, [2], seed=0).weight.item()
     1.5
     """
-    start = begin(task, model, forget, seed)
-    return retrain_from_scratch(start.task, start.forget, seed=seed, cache=cache).model
+    start = begin(task, model, forget, seed, forgotten=forgotten)
+    gone = torch.cat([start.forgotten, start.forget])
+    return retrain_from_scratch(start.task, gone, seed=seed, cache=cache).model

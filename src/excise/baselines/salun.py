@@ -5,21 +5,34 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from excise._support.checks import require, whole
 from excise.baselines.classes import random_other_labels, relabelled_loss
 from excise.baselines.passes import Pace, Pass, descend
-from excise.baselines.signature import begin
-from excise.inputs import require, whole
-from excise.objective import gradient
-from excise.slices import Tensors
-from excise.task import Ids, Task
+from excise.baselines.registry import baseline
+from excise.baselines.start import begin
+from excise.task.ids import Ids
+from excise.task.objective import gradient
+from excise.task.parameters import Tensors
+from excise.task.task import Task
 
 
+@baseline(
+    "salun",
+    reference="Fan et al. 2024",
+    grid=[
+        {"share": 0.5, "epochs": 1, "lr": 0.01},
+        {"share": 0.5, "epochs": 3, "lr": 0.01},
+        {"share": 0.5, "epochs": 3, "lr": 0.05},
+        {"share": 0.3, "epochs": 3, "lr": 0.05},
+    ],
+)
 def salun(
     task: Task,
     model: nn.Module,
     forget: Ids,
     *,
     seed: int,
+    forgotten: Ids = (),
     share: float = 0.5,
     epochs: int = 3,
     lr: float = 0.01,
@@ -35,8 +48,6 @@ def salun(
 
     Args:
         task: Data and objective; every sample has one class.
-        model: The trained model.
-        forget: Positions in ``train_set``.
         seed: Decides the labels, the order of the samples and dropout.
         share: Share of the weights in the mask; the paper's threshold γ is the median of the gradient, so 0.5.
         epochs: Passes over all samples; the published code has 10.
@@ -52,9 +63,9 @@ def salun(
     [[0.0, -0.1], [0.0, 0.1]]
     """
     require(0 < share <= 1, "share", share, "above 0 and at most 1")
-    start = begin(task, model, forget, seed)
+    start = begin(task, model, forget, seed, forgotten=forgotten)
     wrong = relabelled_loss(start, random_other_labels(start, "salun"))
-    everything = Pass(torch.arange(len(task.train_set)), wrong)
+    everything = Pass(start.present, wrong)
     return descend(
         start,
         [everything] * whole(epochs, "epochs"),

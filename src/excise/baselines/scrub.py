@@ -8,19 +8,32 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
+from excise._support.checks import positive, require, whole
 from excise.baselines.classes import require_classes
 from excise.baselines.passes import Pace, Pass, descend
-from excise.baselines.signature import Start, begin
-from excise.inputs import positive, require, whole
-from excise.task import Ids, Task
+from excise.baselines.registry import baseline
+from excise.baselines.start import Start, begin
+from excise.task.ids import Ids
+from excise.task.task import Task
 
 
+@baseline(
+    "scrub",
+    reference="Kurmanji et al. 2023",
+    grid=[
+        {"epochs": 3, "max_epochs": 1, "lr": 0.01},
+        {"epochs": 3, "max_epochs": 2, "lr": 0.01},
+        {"epochs": 5, "max_epochs": 3, "lr": 0.01},
+        {"epochs": 5, "max_epochs": 3, "lr": 0.005},
+    ],
+)
 def scrub(
     task: Task,
     model: nn.Module,
     forget: Ids,
     *,
     seed: int,
+    forgotten: Ids = (),
     alpha: float = 0.5,
     gamma: float = 1.0,
     temperature: float = 2.0,
@@ -41,7 +54,6 @@ def scrub(
     Args:
         task: Data and objective; every sample has one class.
         model: The trained model, the teacher.
-        forget: Positions in ``train_set``.
         seed: Decides the order of the samples and dropout.
         alpha: α, weight of the divergence on retained samples; the published code for small data has 0.5.
         gamma: γ, weight of their loss; there 1.
@@ -65,7 +77,7 @@ def scrub(
     positive(temperature, "temperature")
     turns, away = whole(epochs, "epochs"), whole(max_epochs, "max_epochs", 0)
     require(away <= turns, "max_epochs", max_epochs, f"at most epochs={epochs}")
-    start = begin(task, model, forget, seed)
+    start = begin(task, model, forget, seed, forgotten=forgotten)
     teacher = copy.deepcopy(start.model)
 
     def far(ids: Tensor) -> Tensor:

@@ -5,18 +5,32 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from excise.baselines.importance import squared_slopes
-from excise.baselines.signature import begin
-from excise.inputs import positive
-from excise.task import Ids, Task, trained_parameters
+from excise._support.checks import positive
+from excise.baselines.importance import squared_gradients
+from excise.baselines.registry import baseline
+from excise.baselines.start import begin
+from excise.task.ids import Ids
+from excise.task.parameters import trained_parameters
+from excise.task.task import Task
 
 
+@baseline(
+    "ssd",
+    reference="Foster et al. 2024",
+    grid=[
+        {"alpha": 5.0, "dampening": 1.0},
+        {"alpha": 10.0, "dampening": 1.0},
+        {"alpha": 50.0, "dampening": 1.0},
+        {"alpha": 10.0, "dampening": 5.0},
+    ],
+)
 def ssd(
     task: Task,
     model: nn.Module,
     forget: Ids,
     *,
     seed: int,
+    forgotten: Ids = (),
     alpha: float = 10.0,
     dampening: float = 1.0,
     samples: int | None = 1000,
@@ -28,9 +42,6 @@ def ssd(
     paper's formula; the published code squares the gradients of batches.
 
     Args:
-        task: Data and objective.
-        model: The trained model.
-        forget: Positions in ``train_set``.
         seed: Decides which samples the importance to all is taken from.
         alpha: α: a weight is chosen if its importance to the samples is more than α times that to all; 10 in
             the published experiments on small images.
@@ -46,9 +57,9 @@ def ssd(
     """
     positive(alpha, "alpha")
     positive(dampening, "dampening")
-    start = begin(task, model, forget, seed)
-    everything = start.some_of(torch.arange(len(task.train_set)), samples, "samples")
-    to_all, to_forget = squared_slopes(start.task, everything), squared_slopes(start.task, start.forget)
+    start = begin(task, model, forget, seed, forgotten=forgotten)
+    everything = start.some_of(start.present, samples, "samples")
+    to_all, to_forget = squared_gradients(start.task, everything), squared_gradients(start.task, start.forget)
     with torch.no_grad():
         for name, weight in trained_parameters(start.model).items():
             weight.mul_(_factors(to_all[name], to_forget[name], alpha, dampening))

@@ -1,29 +1,18 @@
-"""What all methods have in common: how they are called, and what they begin with."""
+"""What all methods begin with: a copy of the model, and the samples that it is to forget and to retain."""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from excise._support.checks import whole
 from excise.errors import InputError
-from excise.inputs import whole
-from excise.retraining import kept, require_same_architecture
-from excise.task import Batch, Ids, Task, positions
-
-
-class Baseline(Protocol):
-    """A method of unlearning: from a trained model and what to forget, a new model in eval mode."""
-
-    def __call__(self, task: Task, model: nn.Module, forget: Ids, *args: Any, **options: Any) -> nn.Module:
-        """The model without the samples at these positions in ``task.train_set``; the given one is left as it was.
-
-        All take ``seed``, a keyword like the options of their own (``*args`` is there for the type checker alone).
-        """
-        ...
+from excise.task.ids import Ids, all_but, positions
+from excise.task.task import Batch, Task
+from excise.training.retraining import require_same_architecture
 
 
 @dataclass(frozen=True)
@@ -35,16 +24,23 @@ class Start:
     forget: Tensor
     retain: Tensor
     seed: int
+    forgotten: Tensor
+    """Samples of earlier requests: no method may look at them."""
 
     @property
     def model(self) -> nn.Module:
         """The copy, in eval mode at first."""
         return self.task.model
 
+    @property
+    def present(self) -> Tensor:
+        """All samples that the model was asked to know until now: those to forget and those to retain."""
+        return all_but(self.forgotten, len(self.task.train_set))
+
     def training_batch(self, ids: Tensor) -> Batch:
         """The samples as a batch, with the copy in training mode for it.
 
-        Of a single sample batch normalisation knows no variance: for it the mode is that of use.
+        A single sample has no variance that batch normalisation could divide by, so the copy stays in eval mode for it.
         """
         self.model.train(len(ids) > 1)
         return self.task.batch(ids)
@@ -57,19 +53,28 @@ class Start:
         return ids[order[: whole(count, name)]]
 
 
-def begin(task: Task, model: nn.Module, forget: Ids, seed: int) -> Start:
-    """The checked start of a method.
+def begin(task: Task, model: nn.Module, forget: Ids, seed: int, *, forgotten: Ids = ()) -> Start:
+    """The checked start of a method; ``forgotten`` are the samples of earlier requests.
 
-    >>> data = torch.utils.data.TensorDataset(torch.ones(3, 1), torch.tensor([1.0, 2.0, 3.0]))
+    >>> data = torch.utils.data.TensorDataset(torch.ones(4, 1), torch.tensor([1.0, 2.0, 3.0, 4.0]))
     >>> task = Task(nn.Linear(1, 1), nn.MSELoss(reduction="none"), data)
     >>> begin(task, task.model, [1], seed=0).retain.tolist()
+    [0, 2, 3]
+    >>> begin(task, task.model, [1], seed=0, forgotten=[3]).retain.tolist()
     [0, 2]
     """
     whole(seed, "seed", 0)
     require_same_architecture(task.model, model, "model")
-    task = replace(task, model=copy.deepcopy(model))
+    task = task.with_model(copy.deepcopy(model))
     task.model.eval()
-    gone = positions(forget, len(task.train_set))
-    if len(gone) == len(task.train_set):
-        raise InputError(f"forget has all {len(gone)} samples of train_set; leave at least one to retain.")
-    return Start(task, gone, kept(task, gone), seed)
+    count = len(task.train_set)
+    now = positions(forget, count)
+    before = positions(forgotten, count) if len(forgotten) else torch.empty(0, dtype=torch.long)
+    again = now[torch.isin(now, before)]
+    if len(again):
+        raise InputError(f"forget has {int(again[0])}, which is among forgotten already; leave it out.")
+    retain = all_but(torch.cat([now, before]), count)
+    if not len(retain):
+        which = f"forget has all {count} samples" if not len(before) else f"forget has all {len(now)} samples left"
+        raise InputError(f"{which} of train_set; leave at least one to retain.")
+    return Start(task, now, retain, seed, before)

@@ -9,32 +9,31 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from excise.answers import Answers, answers
+from excise._support.checks import choice, whole
+from excise._support.progress import Stages
 from excise.baselines import GRIDS, METHODS
-from excise.errors import InputError
-from excise.gap import Gap, Logits, average_gap, divergence_gap, margin_gap, tug_of_war
-from excise.inputs import choice, whole
-from excise.progress import Stages
-from excise.requests import Request, parse_request
-from excise.retraining import KEPT_IN, kept, retrain
-from excise.targets import are_classes, targets_of
-from excise.task import Task
-from excise.verdict import is_measurable
+from excise.errors import InputError, NothingForgotten
+from excise.evidence.evaluation import Evaluator, GroupPredictions
+from excise.evidence.gap import Gap, average_gap, divergence_gap, margin_gap, tug_of_war
+from excise.evidence.retrained import retrained_models
+from excise.evidence.verdict import is_measurable
+from excise.task.ids import all_but
+from excise.task.requests import Request, parse_request
+from excise.task.targets import are_classes, targets_of
+from excise.task.task import Task
+from excise.training.retraining import KEPT_IN
 
-MOST_RETAINED = 10_000
 PRACTICE = 10**6  # seed of the request that methods are tuned on, far from those reported
 TUNING_RETRAININGS = 2
-FREE, PRICE = 0.005, 20.0  # of accuracy that tuning lets a method lose, and what the rest costs in units of the gap
+ACCURACY_LOST_FREELY = 0.005  # by a method's setting, of retained and of test samples
+GAP_PER_ACCURACY_LOST = 20.0  # what the rest costs when settings are compared: a point of accuracy is 0.2 of the gap
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Row:
         little where the original was near the floor.
         """
         gaps = [score.gaps[name] for score in self.scores]
-        pooled = sum(gaps[1:], gaps[0])
+        pooled = Gap.pooled(gaps)
         way = float(np.mean([gap.original - gap.floor for gap in gaps]))
         rest = [(gap.model - gap.floor - pooled.share * (gap.original - gap.floor)) / way for gap in gaps]
         return pooled.share, _deviation(rest)
@@ -97,11 +96,11 @@ class Comparison:
     def is_measurable(self) -> bool:
         """Whether the original is far enough from retrained models for a gap to mean anything."""
         gaps = [score.gaps["nKLc"] for score in self.rows[0].scores]
-        return is_measurable(sum(gaps[1:], gaps[0]))
+        return is_measurable(Gap.pooled(gaps))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for a record."""
-        from excise.audit_table import plain
+        from excise.evidence.text import plain
 
         record: dict[str, Any] = plain(self)
         return record
@@ -126,7 +125,7 @@ def compare(
             drawn at random is drawn anew for every seed.
         methods: Names from ``excise.baselines.METHODS``; None for all.
         seeds: How often everything is repeated.
-        retrainings: Retrained models of every request: the truth, and the noise floor. 2 or more.
+        retrainings: Retrained models of every request: the target, and the noise floor. 2 or more.
         tune: Whether to choose each method's settings on another request; if not, its defaults are taken.
         cache: Folder of retrained models, see ``retrain``.
         progress: Whether to show a bar.
@@ -138,13 +137,12 @@ def compare(
     if not names:
         raise InputError("methods has nothing to compare with retraining; name at least one other.")
     chosen, reported = _halves(task)
-    folder = None if cache is None else Path(cache).expanduser()
     with Stages(enabled=progress) as stages:
         settings: dict[str, dict[str, Any]] = {name: {} for name in names}
         if tune:
             practice = _practice_request(spec, task)
-            bench = _bench(
-                task, practice, PRACTICE, TUNING_RETRAININGS, chosen, folder, stages, "retraining to tune by"
+            bench = _benchmark(
+                task, practice, PRACTICE, TUNING_RETRAININGS, chosen, cache, stages, "retraining to tune by"
             )
             stages.begin("tuning", sum(len(GRIDS[name]) for name in names))
             for name in names:
@@ -153,14 +151,14 @@ def compare(
         failed: dict[str, str] = {}
         for seed in range(seeds):
             request = parse_request(spec, task, seed=seed)
-            bench = _bench(task, request, seed, retrainings, reported, folder, stages, f"retraining, seed {seed}")
+            bench = _benchmark(task, request, seed, retrainings, reported, cache, stages, f"retraining, seed {seed}")
             found["original"].append(bench.score(task.model, 0.0))
             found["retrained"].append(bench.floor())
             stages.begin(f"forgetting, seed {seed}", len(names))
             for name in names:
                 try:
                     found[name].append(bench.run(name, settings[name], seed))
-                except InputError as error:  # a method that does not apply, or diverged, does not stop the others
+                except (InputError, NothingForgotten) as error:  # what does not apply, or diverged, stops no other
                     failed[name] = str(error)
                 stages.advance()
     rows = [Row(name, settings.get(name, {}), tuple(found[name]), failed.get(name, "")) for name in found]
@@ -168,20 +166,18 @@ def compare(
     return Comparison(spec, seeds, retrainings, len(request), (*rows[:2], *rest), bench.retraining_seconds)
 
 
-class Bench:
+class RequestBenchmark:
     """One request with its retrained models, to score models on."""
 
     def __init__(
-        self, task: Task, request: Request, truths: Sequence[nn.Module], held_out: Tensor, retraining_seconds: float
+        self, task: Task, request: Request, retrained: Sequence[nn.Module], held_out: Tensor, retraining_seconds: float
     ) -> None:
         self.task, self.request, self.retraining_seconds = task, request, retraining_seconds
-        left = kept(task, request.ids)
-        self._retained = left[torch.randperm(len(left), generator=torch.Generator().manual_seed(0))[:MOST_RETAINED]]
-        self._held_out = held_out
-        self._original = self._look(task.model)
-        if not self._original.forget.has_classes:
+        self._evaluator = Evaluator(task, request.ids, held_out=held_out)
+        self._original = self._evaluator.predictions(task.model)
+        if not self._original.has_classes:
             raise InputError("a comparison is of answers with classes; the targets of this task are none.")
-        self._truths = [self._look(model) for model in truths]
+        self._retrained = self._evaluator.all_predictions(retrained)
 
     def run(self, name: str, settings: Mapping[str, Any], seed: int) -> Score:
         """Carry the request out by a method, and score what comes of it."""
@@ -194,112 +190,73 @@ class Bench:
 
     def score(self, model: nn.Module, seconds: float) -> Score:
         """How far a model is from the retrained ones."""
-        return self._score(self._look(model), self._truths, seconds)
+        return self._score(self._evaluator.predictions(model), self._retrained, seconds)
 
     def floor(self) -> Score:
         """Of each retrained model against the others, the mean: the noise that no method can get below."""
         scores = [
-            self._score(one, [other for other in self._truths if other is not one], self.retraining_seconds)
-            for one in self._truths
+            self._score(one, [other for other in self._retrained if other is not one], self.retraining_seconds)
+            for one in self._retrained
         ]
-        gaps = {name: _mean_gap([score.gaps[name] for score in scores]) for name in scores[0].gaps}
+        gaps = {name: Gap.mean([score.gaps[name] for score in scores]) for name in scores[0].gaps}
         figures = {name: float(np.mean([score.figures[name] for score in scores])) for name in scores[0].figures}
         return Score(gaps, figures, self.retraining_seconds, 1.0)
 
     @property
-    def truth(self) -> dict[str, float]:
+    def target(self) -> dict[str, float]:
         """Mean figures of the retrained models."""
-        each = [one.summary for one in self._truths]
+        each = [one.summary for one in self._retrained]
         return {name: float(np.mean([one[name] for one in each])) for name in each[0]}
 
-    def _look(self, model: nn.Module) -> _Looked:
-        return _Looked(
-            answers(self.task, model, self.request.ids),
-            answers(self.task, model, self._retained),
-            answers(self.task, model, self._held_out, dataset=self.task.test_set),
-        )
-
-    def _score(self, one: _Looked, truths: Sequence[_Looked], seconds: float) -> Score:
-        mine, before, others = one.logits, self._original.logits, [other.logits for other in truths]
+    def _score(self, one: GroupPredictions, retrained: Sequence[GroupPredictions], seconds: float) -> Score:
+        given = one.logits, self._original.logits, [other.logits for other in retrained]
         gaps = {
-            "nKLc": divergence_gap(mine, before, others, calibrated=True),
-            "nKL": divergence_gap(mine, before, others, calibrated=False),
-            "z": margin_gap(mine, before, others, one.forget.targets, one.test.targets),
+            "nKLc": divergence_gap(*given, calibrated=True),
+            "nKL": divergence_gap(*given, calibrated=False),
+            "z": margin_gap(*given, *one.labels),
         }
-        if len(truths) == 1:  # a floor needs two
+        if len(retrained) == 1:  # a floor needs two
             gaps = {name: replace(gap, floor=gap.model) for name, gap in gaps.items()}
         figures = {
             **one.summary,
-            "Avg. Gap": float(np.mean([average_gap(one.summary, other.summary) for other in truths])),
-            "ToW": float(np.mean([tug_of_war(one.accuracies, other.accuracies) for other in truths])),
+            "Avg. Gap": float(np.mean([average_gap(one.summary, other.summary) for other in retrained])),
+            "ToW": float(np.mean([tug_of_war(one.accuracies, other.accuracies) for other in retrained])),
         }
         return Score(gaps, figures, seconds, seconds / self.retraining_seconds)
 
 
-@dataclass(frozen=True)
-class _Looked:
-    forget: Answers
-    retain: Answers
-    test: Answers
-
-    @property
-    def logits(self) -> Logits:
-        return Logits(self.forget.outputs, self.test.outputs)
-
-    @cached_property
-    def accuracies(self) -> list[float]:
-        """On forgotten, retained and test samples."""
-        groups = (self.forget, self.retain, self.test)
-        return [float(np.mean(one.outputs.argmax(1) == one.targets)) for one in groups]
-
-    @cached_property
-    def summary(self) -> dict[str, float]:
-        """UA, RA, TA, and MIA, the AUC of an attack by loss against held-out samples of the same classes."""
-        forget, retain, test = self.accuracies
-        others = self.test.losses[np.isin(self.test.targets, self.forget.targets)]
-        return {"UA": 1 - forget, "RA": retain, "TA": test, "MIA": _auc(-self.forget.losses, -others)}
-
-
-def _auc(members: NDArray[np.float64], others: NDArray[np.float64]) -> float:
-    if len(others) == 0:
-        return float("nan")
-    return float(roc_auc_score(np.repeat([1, 0], [len(members), len(others)]), np.concatenate([members, others])))
-
-
-def _tuned(bench: Bench, name: str, stages: Stages) -> dict[str, Any]:
+def _tuned(bench: RequestBenchmark, name: str, stages: Stages) -> dict[str, Any]:
     """The settings of the smallest gap, with a price on accuracy lost."""
     best: tuple[float, dict[str, Any]] = (np.inf, {})
-    truth = bench.truth
+    target = bench.target
     for settings in GRIDS[name]:
         try:
             score = bench.run(name, settings, PRACTICE)
-        except InputError:
+        except (InputError, NothingForgotten):
             stages.advance()
             continue
-        lost = sum(max(0.0, truth[side] - score.figures[side] - FREE) for side in ("RA", "TA"))
-        cost = max(score.gaps["nKLc"].share, 0.0) + PRICE * lost
+        lost = sum(max(0.0, target[side] - score.figures[side] - ACCURACY_LOST_FREELY) for side in ("RA", "TA"))
+        cost = max(score.gaps["nKLc"].share, 0.0) + GAP_PER_ACCURACY_LOST * lost
         if cost < best[0]:
             best = cost, dict(settings)
         stages.advance()
     return best[1]
 
 
-def _bench(
+def _benchmark(
     task: Task,
     request: Request,
     seed: int,
     retrainings: int,
     held_out: Tensor,
-    cache: Path | None,
+    cache: str | Path | None,
     stages: Stages,
     label: str,
-) -> Bench:
-    stages.begin(label, retrainings)
-    done = []
-    for k in range(retrainings):
-        done.append(retrain(task, request.ids, seed=1000 * (seed + 1) + k, cache=cache))
-        stages.advance()
-    return Bench(task, request, [one.model for one in done], held_out, float(np.mean([one.seconds for one in done])))
+) -> RequestBenchmark:
+    models, seconds = retrained_models(
+        task, request.ids, retrainings, seed=seed, cache=cache, stages=stages, label=label
+    )
+    return RequestBenchmark(task, request, models, held_out, seconds)
 
 
 def _halves(task: Task) -> tuple[Tensor, Tensor]:
@@ -324,7 +281,7 @@ def _practice_request(spec: str, task: Task) -> Request:
         return parse_request(_listed(ranked[len(asked) :] or ranked), task)
     if kind == "class":
         return _other_class(what, task)
-    others = kept(task, asked.ids)
+    others = all_but(asked.ids, len(task.train_set))
     order = torch.randperm(len(others), generator=torch.Generator().manual_seed(PRACTICE))
     return parse_request(_listed(others[order[: min(len(asked), len(others) - 1)]].tolist()), task)
 
@@ -344,10 +301,6 @@ def _other_class(what: str, task: Task) -> Request:
 
 def _listed(ids: Sequence[int]) -> str:
     return "ids:" + ",".join(map(str, ids))
-
-
-def _mean_gap(gaps: Sequence[Gap]) -> Gap:
-    return Gap(*(float(np.mean([getattr(gap, part) for gap in gaps])) for part in ("model", "original", "floor")))
 
 
 def _deviation(values: Sequence[float]) -> float:

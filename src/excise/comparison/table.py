@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table as Grid
 
-from excise.errors import InputError, MissingExtraError
+from excise._support.files import write_figure
+from excise.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from excise.comparing import Comparison, Row
+    from excise.comparison.comparing import Comparison, Row
 
 GAPS = ("nKLc", "nKL", "z")
 FIGURES = ("UA", "RA", "TA", "MIA", "Avg. Gap", "ToW")
@@ -111,10 +112,7 @@ def save_plot(comparison: Comparison, path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.draw_without_rendering()  # fixes the scales, which labels are placed by
     _label(axes, points)
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: the plot could not be written ({error}).") from None
+    write_figure(path, figure)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Curvature of models whose only trainable layer is the linear output layer, exactly and from all samples at once.
 
-Then the outputs are W a with fixed features a, and the curvature's product with a matrix V is the mean of
-∇²ℓ(Wa) V a aᵀ: a few multiplications of matrices, once the features are kept. Convex models, where a step should be as
-good as retraining, are of this kind.
+Then the outputs are W a, with a the layer's inputs, which stay as they are, and the curvature's product with a matrix V
+is the mean of ∇²ℓ(Wa) V a aᵀ: a few multiplications of matrices, once the a are kept. Convex models, where a step
+should be as good as retraining, are of this kind.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from excise.curvature import Operator
-from excise.slices import Block, Slices, trainable
-from excise.task import Task
+from excise.curvature.operators import Operator
+from excise.slices.slices import Block, Slices
+from excise.task.hooks import Call, capture
+from excise.task.parameters import trainable
+from excise.task.task import Task
 
 
 @dataclass(frozen=True)
-class Features:
+class LastLayerInputs:
     """What the output layer sees of some samples."""
 
     ids: Tensor
@@ -31,7 +33,7 @@ class Features:
     columns: tuple[str, ...]
     """What the columns of a block's matrix belong to: weight and bias, or one of them."""
 
-    def to(self, device: torch.device) -> Features:
+    def to(self, device: torch.device) -> LastLayerInputs:
         """The same on another device."""
         return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
@@ -47,14 +49,14 @@ class Features:
         at = outputs.requires_grad_()
         with torch.enable_grad():
             losses = task.sample_losses(at, self.targets)
-            (slopes,) = torch.autograd.grad((losses * weight).sum(), at, create_graph=True)
+            (gradients,) = torch.autograd.grad((losses * weight).sum(), at, create_graph=True)
 
         def product(vector: Tensor) -> Tensor:
             matrix = vector.reshape(len(units), -1)
             along = torch.zeros_like(outputs)
             along[:, units] = self._times(matrix)
             # the loss's second derivatives are symmetric, so that going backwards once more multiplies with them
-            (bent,) = torch.autograd.grad(slopes, at, along, retain_graph=True, materialize_grads=True)
+            (bent,) = torch.autograd.grad(gradients, at, along, retain_graph=True, materialize_grads=True)
             return self._transposed_times(bent[:, units]).reshape(-1)
 
         return Operator(len(units) * self._width, product)
@@ -77,23 +79,29 @@ class Features:
         return torch.cat(parts, dim=1)
 
 
-def features(task: Task, model: nn.Module, slices: Slices, ids: Tensor) -> Features:
-    """The features of the samples, by one pass over them."""
+def last_layer_inputs(task: Task, model: nn.Module, slices: Slices, ids: Tensor) -> LastLayerInputs | None:
+    """What the only trained layer sees of the samples, by one pass; None where its outputs are not the model's."""
     (layer,) = slices.layers
-    seen: list[Tensor] = []
-    handle = model.get_submodule(layer.module).register_forward_hook(lambda _, args, __: seen.append(args[0]))
-    try:
-        with torch.no_grad():
-            targets = torch.cat([task.outputs(model, batch)[1] for batch in task.batches(ids, 1024)])
-    finally:
-        handle.remove()
+    inputs, targets = [], []
+
+    def watch(call: Call) -> tuple[Tensor, Tensor]:
+        return call.input, call.output.clone()  # what follows may work in place
+
+    for batch in task.batches(ids, 1024):
+        with torch.no_grad(), capture(model, [layer.module], watch) as (calls,):
+            said, wanted = task.outputs(model, batch)
+        # of every sample: a ReLU that follows may be the identity on the first ones
+        if len(calls) != 1 or not torch.equal(calls[0][1], said):
+            return None
+        inputs.append(calls[0][0])
+        targets.append(wanted)
     names = tuple(rows.parameter.rpartition(".")[2] for rows in layer.parts)
-    return Features(ids.cpu(), torch.cat(seen), targets, layer.module, names)
+    return LastLayerInputs(ids.cpu(), torch.cat(inputs), torch.cat(targets), layer.module, names)
 
 
-def has_features(task: Task, model: nn.Module, slices: Slices) -> bool:
-    """Whether the linear output layer is all that is trained."""
-    if len(slices.layers) != 1 or slices.layers[0].kind != "linear":
+def trains_only_last_layer(task: Task, model: nn.Module, slices: Slices) -> bool:
+    """Whether the linear output layer is all that is trained, as far as the first samples tell."""
+    if len(slices.layers) != 1 or not slices.layers[0].type.is_linear_head:
         return False
     layer = slices.layers[0]
     return len(trainable(model)) == len(layer.parts) and task.ends_in(model.get_submodule(layer.module))

@@ -1,4 +1,4 @@
-"""Curvature of the objective on a block of parameters, as products with vectors, and solves with it.
+"""Curvature of the objective on a block of parameters, as products with vectors.
 
 With f the network's outputs, J their Jacobian in the block and ℓ the loss, the curvature of the mean loss is
 
@@ -7,7 +7,7 @@ With f the network's outputs, J their Jacobian in the block and ℓ the loss, th
 - ``fisher``: mean of g gᵀ over the samples' gradients g, the empirical Fisher matrix;
 - ``rank-one``: the paper's finite difference of the gradients of two epochs (``rank_one``).
 
-No p × p matrix is formed, except by ``cholesky`` for blocks that are small.
+No p × p matrix is formed here; ``solvers`` solve with it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from excise._support.checks import choice
 from excise.errors import InputError
-from excise.inputs import choice
-from excise.slices import Block, Tensors, trainable
-from excise.task import Batch, Task
+from excise.slices.slices import Block
+from excise.task.parameters import Tensors, trainable
+from excise.task.task import Batch, Task
 
 Kind = Literal["ggn", "hessian", "fisher"]
-Solver = Literal["auto", "cg", "cholesky", "sample-space"]
-SMALL_BLOCK = 64  # up to here a dense matrix takes hardly more products than an iterative solve
 
 
 @dataclass(frozen=True)
@@ -42,19 +41,6 @@ class Operator:
     def dense(self, like: Tensor) -> Tensor:
         """The matrix itself: for small blocks, and for tests."""
         return torch.stack([self.product(row) for row in torch.eye(self.size).to(like)])
-
-
-@dataclass(frozen=True)
-class Solution:
-    """A solve of (C + damping I) x = b, and how it went."""
-
-    x: Tensor
-    residual: float
-    """‖(C + damping I) x - b‖ / ‖b‖."""
-    iterations: int
-    damping: float
-    """What was added to the diagonal in the end: more than asked for where the matrix was indefinite."""
-    method: str
 
 
 class Outputs(nn.Module):
@@ -73,10 +59,11 @@ class Outputs(nn.Module):
 def outputs_of(task: Task, model: nn.Module, batch: Batch) -> Callable[[Tensors], Tensor]:
     """The outputs for a batch as a function of the trainable parameters."""
     module = Outputs(task, model)
+    recurrent = any(isinstance(part, nn.RNNBase) for part in model.modules())
 
     def call(parameters: Tensors) -> Tensor:
         renamed = {f"model.{name}": value for name, value in parameters.items()}
-        with _plain_attention():
+        with _plain_attention(), _plain_recurrence(recurrent):
             result: Tensor = functional_call(module, renamed, (batch,))
         return result
 
@@ -93,6 +80,23 @@ def _plain_attention() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextmanager
+def _plain_recurrence(recurrent: bool) -> Iterator[None]:
+    """Recurrent layers by torch's own operations: those of its libraries have no forward-mode derivatives."""
+    if not recurrent:
+        yield
+        return
+    libraries: list[Any] = [torch.backends.mkldnn, torch.backends.cudnn]
+    were = [library.enabled for library in libraries]
+    for library in libraries:
+        library.enabled = False
+    try:
+        yield
+    finally:
+        for library, was in zip(libraries, were, strict=True):
+            library.enabled = was
 
 
 def curvature(
@@ -202,96 +206,3 @@ def hessian_roots(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     values = torch.where(values > values[..., -1:] * 1e-7, values, 0.0)
     result: Tensor = vectors * values.sqrt()[:, None, :]
     return result
-
-
-def solve(
-    operator: Operator,
-    b: Tensor,
-    *,
-    damping: float,
-    method: Solver = "auto",
-    iterations: int = 8,
-    tolerance: float = 1e-6,
-    rows: Tensor | None = None,
-    precondition: Callable[[Tensor], Tensor] | None = None,
-) -> Solution:
-    """Solve (C + damping I) x = b.
-
-    ``auto`` is ``cholesky`` for a small block and ``cg``, truncated after some iterations, for others;
-    ``sample-space`` needs ``rows`` with VᵀV = C and is quick where these are few. ``precondition`` multiplies with an
-    approximate inverse, so that ``cg`` needs fewer iterations. An indefinite matrix gets more on its
-    diagonal until it is positive definite.
-    """
-    choice(method, ("auto", "cg", "cholesky", "sample-space"), "method")
-    if not damping >= 0:
-        raise InputError(f"damping must be a non-negative number, not {damping!r}.")
-    if method == "auto":
-        method = "cholesky" if operator.size <= SMALL_BLOCK else "cg"
-    if method == "sample-space":
-        if rows is None:
-            raise InputError("method='sample-space' needs rows=, see ggn_rows.")
-        x, count = _solve_in_sample_space(rows, b, damping), 1
-    elif method == "cholesky":
-        x, damping = _solve_by_cholesky(operator, b, damping)
-        count = 1
-    else:
-        x, rest, count, damping = _solve_by_cg(operator, b, damping, iterations, tolerance, precondition or _unchanged)
-        return Solution(x, float(rest.norm() / b.norm().clamp_min(1e-300)), count, damping, method)
-    residual = operator.product(x) + damping * x - b
-    return Solution(x, float(residual.norm() / b.norm().clamp_min(1e-300)), count, damping, method)
-
-
-def _solve_in_sample_space(rows: Tensor, b: Tensor, damping: float) -> Tensor:
-    """Woodbury: (VᵀV + λI)⁻¹ b = (b - Vᵀ (λI + VVᵀ)⁻¹ V b) / λ."""
-    if damping == 0:
-        raise InputError("a solve in sample space needs damping > 0, that is weight decay.")
-    small = rows @ rows.T
-    small.diagonal().add_(damping)
-    result: Tensor = (b - rows.T @ torch.linalg.solve(small, rows @ b)) / damping
-    return result
-
-
-def _solve_by_cholesky(operator: Operator, b: Tensor, damping: float) -> tuple[Tensor, float]:
-    matrix = operator.dense(b)
-    matrix = (matrix + matrix.T) / 2
-    least = max(damping, 1e-6 * float(matrix.diagonal().abs().mean()))
-    while True:
-        factor, failed = torch.linalg.cholesky_ex(matrix + damping * torch.eye(len(b)).to(b))
-        if not failed:
-            return torch.cholesky_solve(b[:, None], factor)[:, 0], damping
-        damping = max(2 * damping, least)  # the usual diagonal modification of an indefinite Hessian
-
-
-def _unchanged(vector: Tensor) -> Tensor:
-    return vector
-
-
-def _solve_by_cg(
-    operator: Operator,
-    b: Tensor,
-    damping: float,
-    iterations: int,
-    tolerance: float,
-    precondition: Callable[[Tensor], Tensor],
-) -> tuple[Tensor, Tensor, int, float]:
-    """Conjugate gradients; where a direction of negative curvature turns up, begin again with more on the diagonal."""
-    goal = tolerance**2 * (b @ b)
-    while True:
-        x, rest = torch.zeros_like(b), b.clone()
-        direction = precondition(rest)
-        size = rest @ direction
-        for iteration in range(iterations):
-            if rest @ rest <= goal:
-                return x, rest, iteration, damping
-            bent = operator.product(direction) + damping * direction
-            along = direction @ bent
-            if along <= 0:
-                damping = max(2 * damping, float(-2 * along / (direction @ direction)), 1e-8)
-                break
-            x = x + (size / along) * direction
-            rest = rest - (size / along) * bent
-            better = precondition(rest)
-            size, previous = rest @ better, size
-            direction = better + (size / previous) * direction
-        else:
-            return x, rest, iterations, damping

@@ -110,7 +110,7 @@ class AlignedImages(Sequence[Tensor]):
 
 
 def load_images(folder: Folder, rows: Sequence[int], *, size: Size = (64, 64)) -> Tensor:
-    """Chosen images, resized to (height, width), as one uint8 tensor of shape (n, 3, height, width)."""
+    """LayerBlock images, resized to (height, width), as one uint8 tensor of shape (n, 3, height, width)."""
     place = _images_folder(folder)
     return read_images([place / image_name(row) for row in _checked_rows(rows)], size=size)
 

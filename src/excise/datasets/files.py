@@ -20,6 +20,10 @@ from excise.errors import DataError, InputError, MissingExtraError
 
 Folder = str | Path | None
 Size = tuple[int, int]
+LOOKED_FOR = (
+    "Data is looked for in the folder that the environment variable EXCISE_DATA names, and without it in "
+    "~/.cache/excise/data ($XDG_CACHE_HOME/excise/data if that is set)."
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,8 @@ class Source:
 
     def missing(self, path: Path, what: str = "is missing") -> DataError:
         """The error for a file or folder that is not there."""
-        return DataError(f"{path} {what}. {self.where()}")
+        told = f" {LOOKED_FOR}" if path.is_relative_to(default_folder()) else ""
+        return DataError(f"{path} {what}. {self.where()}{told}")
 
     def damaged(self, path: Path, fault: str) -> DataError:
         """The error for a file that can't be what it should be."""
@@ -69,12 +74,15 @@ class Official:
 
 
 def default_folder() -> Path:
-    """Where data is looked for: ``$EXCISE_DATA``, else ``../shared/data`` if there is one, else a cache at home."""
+    """Where data is looked for: ``$EXCISE_DATA``, else ``excise/data`` in the user's folder of caches.
+
+    That folder is ``$XDG_CACHE_HOME``, else ``~/.cache``.
+    """
     named = os.environ.get("EXCISE_DATA")
     if named:
         return Path(named).expanduser()
-    shared = Path("..", "shared", "data")
-    return shared if shared.is_dir() else Path.home() / ".cache" / "excise" / "data"
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return (Path(caches).expanduser() if caches else Path.home() / ".cache") / "excise" / "data"
 
 
 def find(path: Path) -> Path | None:

@@ -18,9 +18,9 @@ from scipy.optimize import brentq
 from scipy.special import expit, log_expit, log_softmax
 from scipy.stats import beta, binom, norm, t
 
+from excise._support.checks import finite, numeric, require, whole
 from excise.errors import InputError
-from excise.gap import log_odds
-from excise.inputs import finite, numeric, require, whole
+from excise.evidence.gap import log_odds
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -141,6 +141,17 @@ def modified_entropy_score(logits: Any, labels: Any) -> Floats:
     return result
 
 
+def auc(members: Any, non_members: Any) -> float:
+    """Chance that a member scores above a non-member, ties counting half; NaN where there are no non-members.
+
+    >>> auc([3.0, 2.0], [2.0, 1.0, 0.0, 0.0])  # 7.5 of 8 pairs
+    0.9375
+    """
+    if len(non_members) == 0:
+        return np.nan
+    return float(_area(*_runs(finite(members, "members", 1), finite(non_members, "non_members", 1))))
+
+
 def threshold_attack(
     members: Any, non_members: Any, *, seed: int = 0, resamples: int = 1000, level: float = 0.95
 ) -> Attack:
@@ -177,10 +188,10 @@ def threshold_attack(
     tpr, fpr = found / len(inside), mistaken / len(outside)
     some = _thinned(fpr, tpr)
     enough = FALSE_POSITIVES * len(outside) >= 1
-    auc = float(_area(*runs))
+    area = float(_area(*runs))
     return Attack(
-        auc,
-        _auc_interval(auc, runs, np.random.default_rng(seed), resamples, level),
+        area,
+        _auc_interval(area, runs, np.random.default_rng(seed), resamples, level),
         float(tpr[fpr <= FALSE_POSITIVES].max()) if enough else np.nan,
         _tpr_interval(found, mistaken, level) if enough else (np.nan, np.nan),
         float((1 + np.max(tpr - fpr)) / 2),
@@ -238,7 +249,7 @@ def likelihood_ratio_attack(
         float(z.mean()),
         float(np.mean(np.abs(z) > FAR)),
         float(np.mean(np.abs(left_out) > FAR)),
-        tuple(float(_area(*_runs(left_out[k], np.delete(left_out, k, axis=0).ravel()))) for k in range(len(theirs))),
+        tuple(auc(left_out[k], np.delete(left_out, k, axis=0).ravel()) for k in range(len(theirs))),
         z,
     )
 

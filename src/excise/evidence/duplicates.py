@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +10,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array
 from torch import Tensor
 
+from excise._support.checks import require, whole
 from excise.errors import InputError
-from excise.inputs import require, whole
-from excise.retraining import kept
-from excise.targets import targets_of
-from excise.task import Batch, Ids, Task, positions
+from excise.task.batches import Batch, inputs_of, tensors_in, token_mask, tokens_in
+from excise.task.ids import Ids, all_but, positions
+from excise.task.targets import targets_of
+from excise.task.task import Task
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -24,7 +24,7 @@ MOST_VALUES = 20_000_000  # of retained samples in memory at a time
 
 
 @dataclass(frozen=True)
-class Twin:
+class NearDuplicate:
     """A forgotten sample and a retained one that is nearly the same."""
 
     forgotten: int
@@ -41,7 +41,7 @@ class Twin:
 
 def near_duplicates(
     task: Task, forget: Ids, *, among: Ids | None = None, closest: int = 3, threshold: float = 0.3, seed: int = 0
-) -> tuple[Twin, ...]:
+) -> tuple[NearDuplicate, ...]:
     """Find near-duplicates of the forgotten samples among the retained ones, nearest first.
 
     A pair counts when it is much nearer than retained samples usually are to their nearest neighbours, or a copy. With
@@ -62,10 +62,10 @@ def near_duplicates(
     >>> inputs = torch.tensor([[0.0], [10.0], [20.0], [0.0]])
     >>> data = torch.utils.data.TensorDataset(inputs, torch.tensor([0, 1, 1, 1]))
     >>> near_duplicates(Task(torch.nn.Linear(1, 2), torch.nn.CrossEntropyLoss(reduction="none"), data), [0])
-    (Twin(forgotten=0, retained=3, distance=0.0, relative=0.0, same_target=False, exact=True),)
+    (NearDuplicate(forgotten=0, retained=3, distance=0.0, relative=0.0, same_target=False, exact=True),)
     """
     gone = positions(forget, len(task.train_set))
-    rest = kept(task, gone) if among is None else positions(among, len(task.train_set))
+    rest = all_but(gone, len(task.train_set)) if among is None else positions(among, len(task.train_set))
     closest, seed = whole(closest, "closest"), whole(seed, "seed", 0)
     require(0 <= threshold < np.inf, "threshold", threshold, "a number, 0 or more")
     shared = np.intersect1d(gone.numpy(), rest.numpy())
@@ -75,25 +75,19 @@ def near_duplicates(
         raise InputError("forget has all samples, so none are retained to be like them; forget fewer.")
     order = np.random.default_rng(seed).permutation(len(rest))
     reference = rest[torch.as_tensor(np.sort(order[:REFERENCE]))]
-    space = _Texts(task, rest) if _is_text(task.batch(gone[:1])) else _Values(task, rest, reference)
+    space = _Texts(task, rest, gone) if _is_text(task.batch(gone[:1])) else _Values(task, rest, reference)
     # one search for both, since reading the data takes longest
-    neighbours = space.nearest(torch.cat([reference, gone]), closest)
-    usual = _usual(space, reference, neighbours[: len(reference), 0]) if len(rest) > 1 else 0.0
-    found: list[Twin] = []
-    targets = targets_of(task, gone)
-    for sample, target, near in zip(gone.tolist(), targets, neighbours[len(reference) :], strict=True):
-        near_targets = targets_of(task, near)
-        for other, other_target in zip(near.tolist(), near_targets, strict=True):
-            distance, exact = space.compare(sample, other)
-            relative = _relative(distance, usual)
+    near = space.nearest(torch.cat([reference, gone]), closest)
+    usual = float(np.median(near.distances[: len(reference), 0])) if len(rest) > 1 else 0.0
+    targets = targets_of(task)
+    found: list[NearDuplicate] = []
+    for row, sample in enumerate(gone.tolist(), start=len(reference)):
+        for other, distance, exact in zip(near.ids[row], near.distances[row], near.exact[row], strict=True):
+            relative = _relative(float(distance), usual)
             if exact or relative <= threshold:
-                found.append(Twin(sample, other, distance, relative, np.array_equal(target, other_target), exact))
-    return tuple(sorted(found, key=lambda twin: (twin.distance, not twin.exact, twin.forgotten, twin.retained)))
-
-
-def _usual(space: _Values | _Texts, samples: Tensor, nearest: Whole) -> float:
-    """How far a retained sample usually is from its nearest."""
-    return float(np.median([space.compare(a, b)[0] for a, b in zip(samples.tolist(), nearest.tolist(), strict=True)]))
+                same = np.array_equal(targets[sample], targets[other])
+                found.append(NearDuplicate(sample, int(other), float(distance), relative, same, bool(exact)))
+    return tuple(sorted(found, key=lambda pair: (pair.distance, not pair.exact, pair.forgotten, pair.retained)))
 
 
 def _relative(distance: float, usual: float) -> float:
@@ -102,70 +96,111 @@ def _relative(distance: float, usual: float) -> float:
     return distance / usual if usual > 0 else float("inf")
 
 
+@dataclass(frozen=True)
+class _Neighbours:
+    """The nearest other samples of each query, a row each, nearest first."""
+
+    ids: Whole
+    distances: Floats
+    exact: NDArray[np.bool_]
+
+
 class _Values:
-    """Samples as rows of numbers. Distances are found fast in float32, and then made exact for the few that matter."""
+    """Samples as rows of numbers. Distances are found fast in float32, and made exact for the nearest at once.
+
+    Every sample is read once for as many queries as fit into memory.
+    """
 
     def __init__(self, task: Task, ids: Tensor, reference: Tensor) -> None:
         self._task, self._ids = task, ids
-        values = _values(task.batch(reference)).double()
+        self._reference, self._rows_of_reference = reference, _values(task.batch(reference))
+        values = self._rows_of_reference.double()
         self._width = values.shape[1]
         # one mean and one standard deviation for all values, so that images keep their geometry
         self._mean, self._scale = float(values.mean()), float(values.std(correction=0)) or 1.0
 
-    def nearest(self, queries: Tensor, count: int) -> Whole:
-        """Ids of the other samples that are nearest to each query, nearest first."""
-        blocks = queries.split(max(1, MOST_VALUES // self._width))
-        return torch.cat([self._nearest(block, count) for block in blocks]).numpy()
+    def nearest(self, queries: Tensor, count: int) -> _Neighbours:
+        """The other samples that are nearest to each query, with exact distances."""
+        found = [self._nearest(block, count) for block in queries.split(max(1, MOST_VALUES // self._width))]
+        ids, distances, exact = (torch.cat(parts).numpy() for parts in zip(*found, strict=True))
+        return _Neighbours(ids, distances, exact)
 
-    def _nearest(self, queries: Tensor, count: int) -> Tensor:
-        mine = self._standard(queries)
-        best, which = torch.zeros(len(queries), 0), torch.zeros(len(queries), 0, dtype=torch.long)
+    def _nearest(self, queries: Tensor, count: int) -> list[Tensor]:
+        rows = self._read(queries, self._reference, self._rows_of_reference)
+        mine = self._standard(rows)
+        best: list[Tensor] = []
         for block in self._ids.split(max(1, MOST_VALUES // max(self._width, len(queries)))):
-            theirs = self._standard(block)
+            others = self._read(block, queries, rows)
+            theirs = self._standard(others)
             squares = (mine**2).sum(1)[:, None] + (theirs**2).sum(1) - 2 * mine @ theirs.T
             squares[queries[:, None] == block] = torch.inf  # not its own neighbour
-            best = torch.cat([best, squares], dim=1)
-            which = torch.cat([which, block.expand(len(queries), -1)], dim=1)
-            best, order = best.topk(min(count, best.shape[1]), largest=False, sorted=True)
-            which = which.gather(1, order)
-        return which
+            order = _lowest(squares, count)
+            found = [squares.gather(1, order), block[order], *self._compare(rows, others, order)]
+            both = [torch.cat(parts, dim=1) for parts in zip(best, found, strict=True)] if best else found
+            order = _lowest(both[0], count)
+            best = [part.gather(1, order) for part in both]
+        return best[1:]
 
-    def compare(self, one: int, other: int) -> tuple[float, bool]:
-        """Exact distance of two samples, and whether they are equal."""
-        a, b = _values(self._task.batch([one, other])).double()
-        return float(((a - b) ** 2).mean().sqrt() / self._scale), torch.equal(a, b)
+    def _compare(self, rows: Tensor, others: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        """Exact distances of each row to those of the others that are named, and whether they are equal."""
+        distances, exact = torch.zeros(which.shape).double(), torch.zeros(which.shape, dtype=torch.bool)
+        for some in torch.arange(len(rows)).split(max(1, MOST_VALUES // (self._width * which.shape[1]))):
+            a, b = rows[some].double()[:, None], others[which[some]].double()
+            distances[some], exact[some] = ((a - b) ** 2).mean(2).sqrt() / self._scale, (a == b).all(2)
+        return distances, exact
 
-    def _standard(self, ids: Tensor) -> Tensor:
-        values = _values(self._task.batch(ids))
+    def _read(self, ids: Tensor, known: Tensor, rows: Tensor) -> Tensor:
+        """The values of samples, of which some are known."""
+        place = torch.full((len(self._task.train_set),), -1)
+        place[known] = torch.arange(len(known))
+        held = place[ids] >= 0
+        if held.all():
+            return rows[place[ids]]
+        values = _values(self._task.batch(ids[~held]))
         if values.shape[1] != self._width:
             raise InputError("train_set has inputs of unequal size, which can't be compared value by value.")
+        order = torch.cat([held.nonzero()[:, 0], (~held).nonzero()[:, 0]]).argsort()
+        return torch.cat([rows[place[ids[held]]], values])[order]
+
+    def _standard(self, values: Tensor) -> Tensor:
         return ((values - self._mean) / self._scale).float()
 
 
-class _Texts:
-    """Samples as bags of tokens."""
+def _lowest(table: Tensor, count: int) -> Tensor:
+    """Columns of the lowest values of each row, lowest first."""
+    return table.topk(min(count, table.shape[1]), largest=False, sorted=True).indices
 
-    def __init__(self, task: Task, ids: Tensor) -> None:
-        self._task, self._ids = task, ids.numpy()
-        texts = self._texts(ids)
+
+class _Texts:
+    """Samples as bags of tokens, all of them in memory."""
+
+    def __init__(self, task: Task, ids: Tensor, others: Tensor) -> None:
+        self._ids = ids.numpy()
+        every = torch.cat([ids, others])
+        read = (text for batch in task.batches(every, 1024) for text in _texts(batch))
+        self._texts = dict(zip(every.tolist(), read, strict=True))
+        texts = [self._texts[sample] for sample in ids.tolist()]
         self._lengths = np.array([len(text) for text in texts])
         rows = np.repeat(np.arange(len(texts)), self._lengths)
         self._vocabulary, columns = np.unique(np.concatenate(texts), return_inverse=True)
         shape = (len(texts), len(self._vocabulary))
         self._counts = csc_array((np.ones(len(rows)), (rows, columns)), shape=shape)  # repeated entries add up
 
-    def nearest(self, queries: Tensor, count: int) -> Whole:
-        """Ids of the other samples that are nearest to each query, nearest first."""
+    def nearest(self, queries: Tensor, count: int) -> _Neighbours:
+        """Ids of the other samples that are nearest to each query."""
         which = []
-        for sample, text in zip(queries.tolist(), self._texts(queries), strict=True):
-            distances = self._distances(text)
+        for sample in queries.tolist():
+            distances = self._distances(self._texts[sample])
             distances[self._ids == sample] = np.inf  # not its own neighbour
             which.append(self._ids[np.argsort(distances, kind="stable")[:count]])
-        return np.array(which)
+        ids = np.array(which)
+        pairs = [[self._compare(a, b) for b in row] for a, row in zip(queries.tolist(), ids.tolist(), strict=True)]
+        distances, exact = (np.array([[pair[k] for pair in row] for row in pairs]) for k in range(2))
+        return _Neighbours(ids, distances, exact)
 
-    def compare(self, one: int, other: int) -> tuple[float, bool]:
+    def _compare(self, one: int, other: int) -> tuple[float, bool]:
         """Distance of two samples, and whether they are equal."""
-        a, b = self._texts(torch.tensor([one, other]))
+        a, b = self._texts[one], self._texts[other]
         return _jaccard_distance(a, b), np.array_equal(a, b)
 
     def _distances(self, text: Whole) -> Floats:
@@ -177,9 +212,6 @@ class _Texts:
         shared = np.bincount(columns.indices, weights=least, minlength=len(self._ids))
         together = np.maximum(len(text) + self._lengths - shared, 1)  # two empty texts are alike
         return np.where(len(text) + self._lengths == 0, 0.0, 1 - shared / together)
-
-    def _texts(self, ids: Tensor) -> list[Whole]:
-        return [text for batch in self._task.batches(ids, 1024) for text in _texts(batch)]
 
 
 def _jaccard_distance(a: Whole, b: Whole) -> float:
@@ -195,22 +227,15 @@ def _jaccard_distance(a: Whole, b: Whole) -> float:
     return float(1 - np.minimum(mine, theirs).sum() / together) if together else 0.0
 
 
-def _inputs(batch: Batch) -> Batch:
-    return batch if isinstance(batch, Mapping | Tensor) else batch[0]
-
-
 def _is_text(batch: Batch) -> bool:
-    inputs = _inputs(batch)
-    tokens = inputs.get("input_ids") if isinstance(inputs, Mapping) else inputs
+    tokens = tokens_in(inputs_of(batch))
     return isinstance(tokens, Tensor) and tokens.ndim == 2 and tokens.dtype in (torch.int64, torch.int32)
 
 
 def _texts(batch: Batch) -> list[Whole]:
-    inputs = _inputs(batch)
-    if not isinstance(inputs, Mapping):
-        return list(inputs.cpu().long().numpy())
-    tokens = inputs["input_ids"].cpu().long().numpy()
-    mask = inputs.get("attention_mask")
+    inputs = inputs_of(batch)
+    tokens = tokens_in(inputs).cpu().long().numpy()
+    mask = token_mask(inputs)
     if mask is None:
         return list(tokens)
     return [text[shown] for text, shown in zip(tokens, mask.cpu().bool().numpy(), strict=True)]
@@ -218,9 +243,8 @@ def _texts(batch: Batch) -> list[Whole]:
 
 def _values(batch: Batch) -> Tensor:
     """All numbers of a sample as a row: of float32 where they are, else of float64."""
-    inputs = _inputs(batch)
-    parts = [value for key, value in inputs.items() if key != "labels"] if isinstance(inputs, Mapping) else [inputs]
-    tensors = [part for part in parts if isinstance(part, Tensor)]
+    inputs = inputs_of(batch)
+    tensors = tensors_in(inputs)
     if not tensors or any(part.ndim == 0 for part in tensors):
         raise InputError(f"train_set has inputs of type {type(inputs).__name__}, which can't be compared; use tensors.")
     return torch.cat([_floating(part).reshape(len(part), -1) for part in tensors], dim=1)

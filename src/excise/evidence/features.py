@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from excise.errors import InputError
-from excise.task import Batch, Ids, Task, evaluating
+from excise.slices.layers import kind_of
+from excise.task.batches import Batch, inputs_of, token_mask
+from excise.task.hooks import Call, capture
+from excise.task.ids import Ids
+from excise.task.task import Task, evaluating
 
 Floats = NDArray[np.float64]
 
@@ -33,41 +35,26 @@ def penultimate(task: Task, model: nn.Module, ids: Ids | None = None, *, dataset
     data = task.train_set if dataset is None else dataset
     chosen = torch.arange(len(data)) if ids is None else torch.as_tensor(ids, dtype=torch.long)
     features = []
-    with evaluating(model), torch.no_grad(), _last_layer(model) as last:
-        for batch in task.batches(chosen, task.modest_batch(256), dataset):
+    names = [name for name, module in model.named_modules() if _features_axis(module) is not None]
+    last: list[Call] = []
+
+    def remember(call: Call) -> None:
+        last[:] = [call]  # of all layers: the others' inputs need not be kept
+
+    with evaluating(model), torch.no_grad(), capture(model, names, remember):
+        for batch in task.batches(chosen, task.batch_size_within_memory(256), dataset):
             last.clear()
             _, targets = task.outputs(model, batch)
             if not last:
                 raise InputError("model calls no linear or convolutional layer, so it has no penultimate features.")
-            layer, seen = last
-            features.append(_rows(layer, seen, batch, len(targets)).double().cpu().numpy())
+            features.append(_rows(last[0].module, last[0].input, batch, len(targets)).double().cpu().numpy())
     return np.concatenate(features)
 
 
-@contextmanager
-def _last_layer(model: nn.Module) -> Iterator[list[Any]]:
-    """A list that holds, after a forward pass, the layer that was called last and its input."""
-    last: list[Any] = []
-
-    def remember(layer: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
-        last[:] = layer, inputs[0]
-
-    layers = [module for module in model.modules() if _is_linear(module) or _is_convolution(module)]
-    handles = [layer.register_forward_hook(remember) for layer in layers]
-    try:
-        yield last
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _is_linear(module: nn.Module) -> bool:
-    # Hugging Face's Conv1D is a linear layer with its weight transposed
-    return isinstance(module, nn.Linear) or (type(module).__name__ == "Conv1D" and hasattr(module, "nf"))
-
-
-def _is_convolution(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.conv._ConvNd)
+def _features_axis(module: nn.Module) -> int | None:
+    """Where the module's input has its features; None for one that is no linear or convolutional layer."""
+    kind = kind_of(module)
+    return None if kind is None else kind.features_axis
 
 
 def _rows(layer: nn.Module, seen: Tensor, batch: Batch, count: int) -> Tensor:
@@ -77,12 +64,12 @@ def _rows(layer: nn.Module, seen: Tensor, batch: Batch, count: int) -> Tensor:
             f"model's last layer reads a tensor of shape {tuple(seen.shape)} for {count} samples, so its rows can't be "
             "told apart by sample; its first axis must be the samples'."
         )
-    if _is_convolution(layer):
+    if _features_axis(layer) == 1:
         return seen.flatten(2).mean(2)
     if seen.ndim == 2:
         return seen
     tokens = seen.flatten(1, -2)
-    mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
+    mask = token_mask(inputs_of(batch))
     if mask is None or mask.shape != tokens.shape[:2]:
         return tokens.mean(1)
     shown = mask.to(tokens)[:, :, None]

@@ -17,11 +17,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+from excise._support.checks import whole
 from excise.errors import InputError
-from excise.features import Floats, penultimate
-from excise.inputs import whole
-from excise.targets import are_classes, targets_of
-from excise.task import Task
+from excise.evidence.features import Floats, penultimate
+from excise.task.targets import are_classes, targets_of
+from excise.task.task import Task
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def few_shot_probe(
     shots, draws, seed = whole(shots, "shots"), whole(draws, "draws"), whole(seed, "seed", 0)
     if task.test_set is None:
         raise InputError("task has no test_set, which the probe learns from; pass test_set= to Task.")
-    targets = targets_of(task, dataset=task.test_set, model=model)
+    targets = targets_of(task, dataset=task.test_set)
     wanted = _checked(classes, targets, shots)
     features = penultimate(task, model, dataset=task.test_set)
     if not np.isfinite(features).all():

@@ -53,18 +53,32 @@ class Gap:
     def __add__(self, other: Gap) -> Gap:
         return Gap(self.model + other.model, self.original + other.original, self.floor + other.floor)
 
+    @classmethod
+    def pooled(cls, gaps: Sequence[Gap]) -> Gap:
+        """Their sum, whose share is that of all of them together.
 
-def divergence(truth: Floats, logits: Floats) -> float:
-    """Mean of KL(truth ‖ model) over the rows.
+        >>> Gap.pooled([Gap(2.0, 4.0, 1.0), Gap(1.0, 2.0, 0.0)]).share
+        0.4
+        """
+        return sum(gaps[1:], gaps[0])
+
+    @classmethod
+    def mean(cls, gaps: Sequence[Gap]) -> Gap:
+        """Their mean, part by part."""
+        return cls(*(float(np.mean([getattr(gap, part) for gap in gaps])) for part in ("model", "original", "floor")))
+
+
+def divergence(retrained: Floats, logits: Floats) -> float:
+    """Mean of KL(retrained ‖ model) over the rows.
 
     >>> divergence(np.array([[0.0, 0.0]]), np.array([[0.0, 0.0]]))
     0.0
     """
-    p, q = log_softmax(truth, axis=1), log_softmax(logits, axis=1)
+    p, q = log_softmax(retrained, axis=1), log_softmax(logits, axis=1)
     return float(np.mean(np.sum(np.exp(p) * (p - q), axis=1)))
 
 
-def fit_temperature(logits: Floats, truths: Sequence[Floats]) -> float:
+def fit_temperature(logits: Floats, retrained: Sequence[Floats]) -> float:
     """The temperature at which the model is nearest to the retrained ones.
 
     >>> sharp = np.array([[2.0, 0.0], [0.0, 4.0], [1.0, 0.0]])
@@ -73,7 +87,7 @@ def fit_temperature(logits: Floats, truths: Sequence[Floats]) -> float:
     """
 
     def mismatch(log_temperature: float) -> float:
-        return float(np.mean([divergence(truth, logits / np.exp(log_temperature)) for truth in truths]))
+        return float(np.mean([divergence(one, logits / np.exp(log_temperature)) for one in retrained]))
 
     return float(np.exp(minimize_scalar(mismatch, bounds=(-4, 4), method="bounded", options={"xatol": 1e-6}).x))
 
@@ -129,22 +143,22 @@ def margin_gap(
     return Gap(distance(margins(model)), distance(margins(original)), float(spread))
 
 
-def average_gap(model: Mapping[str, float], truth: Mapping[str, float]) -> float:
+def average_gap(model: Mapping[str, float], retrained: Mapping[str, float]) -> float:
     """Avg. Gap: the mean distance of a model's figures, such as UA, RA, TA and MIA, to those of a retrained one.
 
     >>> round(average_gap({"UA": 0.10, "RA": 0.99}, {"UA": 0.16, "RA": 1.00}), 3)
     0.035
     """
-    return float(np.mean([abs(model[name] - truth[name]) for name in truth]))
+    return float(np.mean([abs(model[name] - retrained[name]) for name in retrained]))
 
 
-def tug_of_war(model: Sequence[float], truth: Sequence[float]) -> float:
+def tug_of_war(model: Sequence[float], retrained: Sequence[float]) -> float:
     """ToW: the product of 1 - |difference| of the accuracies on forgotten, retained and test samples; 1 is best.
 
     >>> round(tug_of_war([0.5, 1.0, 0.9], [0.6, 1.0, 0.9]), 3)
     0.9
     """
-    return float(np.prod([1 - abs(a - b) for a, b in zip(model, truth, strict=True)]))
+    return float(np.prod([1 - abs(a - b) for a, b in zip(model, retrained, strict=True)]))
 
 
 def log_odds(logits: Floats, labels: NDArray[np.int64]) -> Floats:

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import bootstrap, norm, rankdata, t
 
+from excise._support.checks import whole
 from excise.errors import InputError
-from excise.inputs import whole
-from excise.targets import are_classes
+from excise.task.targets import are_classes
 
 Floats = NDArray[np.float64]
 Verdict = Literal["lower", "similar", "higher"]
 IntervalBy = Literal["Student t, spread of the held-out", "Student t", "bootstrap"]
 LEVEL = 0.05
-FEW, MANY = 20, 50  # up to few samples Student's t gives the interval; from many on the rank sum is normal
-PERMUTATIONS, RESAMPLES = 9_999, 1_999
+STUDENT_SAMPLES = 20  # up to so many forgotten samples Student's t gives the interval, then the bootstrap
+PERMUTED_SAMPLES = 50  # up to so many the rank sum is permuted, then taken to be normal
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,30 @@ def against_held_out(
     held_out_targets: ArrayLike,
     *,
     seed: int = 0,
+    permutations: int = 9_999,
+    resamples: int = 1_999,
 ) -> HeldOutComparison:
     """Are the forgotten samples' losses like those of held-out samples of the same classes?
 
     Where targets are not one whole number per sample (several labels, or a number to predict), all held-out samples
-    are compared. With up to 50 forgotten samples p is exact but for the chance of 9,999 permutations.
+    are compared. With up to 50 forgotten samples p is exact but for the chance of the permutations.
+
+    Args:
+        forget_losses: Of the forgotten samples.
+        forget_targets: Their classes, or what else they should be answered with.
+        held_out_losses: Of samples that the model never saw.
+        held_out_targets: Their targets.
+        seed: Of permutations and bootstrap.
+        permutations: Of the rank test.
+        resamples: Of the bootstrap.
 
     >>> found = against_held_out([0.0, 0.1, 0.2, 0.1], [3] * 4, [1.0, 2.0, 3.0, 4.0, 5.0], [3, 3, 3, 3, 8])
     >>> found.verdict, found.above, found.held_out_mean, round(found.difference, 6)
     ('lower', 0.0, 2.5, -2.4)
     """
     rng = np.random.default_rng(whole(seed, "seed", 0))
+    whole(permutations, "permutations")
+    whole(resamples, "resamples")
     mine, others = _losses(forget_losses, "forget_losses"), _losses(held_out_losses, "held_out_losses")
     strata, other_strata = _strata(
         _targets(forget_targets, mine, "forget_targets"), _targets(held_out_targets, others, "held_out_targets")
@@ -82,10 +95,10 @@ def against_held_out(
         )
     weights = _weights(strata, other_strata)
     held_out_mean = float(weights @ others)
-    above, p = _rank_test(mine, strata, others, other_strata, rng)
+    above, p = _rank_test(mine, strata, others, other_strata, rng, permutations)
     # the weighted mean is the plain mean of these, and varies as theirs (it is a ratio, linearised)
     leveled = held_out_mean + len(others) * weights * (others - held_out_mean)
-    interval, interval_by = _interval(mine, leveled, rng)
+    interval, interval_by = _interval(mine, leveled, rng, resamples)
     return HeldOutComparison(
         verdict="similar" if p >= LEVEL else "lower" if above < 0.5 else "higher",
         p=p,
@@ -120,7 +133,12 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
 
 
 def _rank_test(
-    mine: Floats, strata: NDArray[Any], others: Floats, other_strata: NDArray[Any], rng: np.random.Generator
+    mine: Floats,
+    strata: NDArray[Any],
+    others: Floats,
+    other_strata: NDArray[Any],
+    rng: np.random.Generator,
+    permutations: int,
 ) -> tuple[float, float]:
     """How often a forgotten sample is above a held-out one of its class, and the two-sided p of that.
 
@@ -129,7 +147,7 @@ def _rank_test(
     the n+m could be the forgotten ones.
     """
     total, expected, variance = 0.0, 0.0, 0.0
-    by_chance = np.zeros(PERMUTATIONS if len(mine) <= MANY else 0)
+    by_chance = np.zeros(permutations if len(mine) <= PERMUTED_SAMPLES else 0)
     for one in np.unique(strata):
         here, there = mine[strata == one], others[other_strata == one]
         n, m = len(here), len(there)
@@ -160,13 +178,15 @@ def _subsets(total: int, size: int, draws: int, rng: np.random.Generator) -> NDA
     return chosen
 
 
-def _interval(mine: Floats, others: Floats, rng: np.random.Generator) -> tuple[tuple[float, float], IntervalBy]:
+def _interval(
+    mine: Floats, others: Floats, rng: np.random.Generator, resamples: int
+) -> tuple[tuple[float, float], IntervalBy]:
     """A 95 % interval of the difference of the means, and how it was made."""
-    if len(mine) > FEW:
+    if len(mine) > STUDENT_SAMPLES:
         found = bootstrap(
             (mine, others),
             lambda a, b, axis: a.mean(axis=axis) - b.mean(axis=axis),
-            n_resamples=RESAMPLES,
+            n_resamples=resamples,
             method="percentile",
             batch=50,  # bounds the memory
             rng=rng,

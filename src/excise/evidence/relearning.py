@@ -11,10 +11,12 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
-from excise.answers import answers
-from excise.inputs import positive, require, whole
-from excise.task import Ids, Task, positions, trained_parameters
-from excise.training import batch_sizes
+from excise._support.checks import positive, require, whole
+from excise.task.ids import Ids, positions
+from excise.task.parameters import trained_parameters
+from excise.task.predictions import predict
+from excise.task.task import Task
+from excise.training.loop import batch_sizes
 
 ROUNDING = 1e-6  # of float32: the same model on the same samples, in batches of another size, differs by less
 
@@ -75,14 +77,15 @@ def relearn_steps(
     most, batch_size, seed = whole(most, "most", 0), whole(batch_size, "batch_size"), whole(seed, "seed", 0)
     model = copy.deepcopy(model).eval()
     optimizer = torch.optim.SGD(trained_parameters(model).values(), lr=lr)
-    batches = _batches(ids, batch_size, seed)
-    losses = [_mean_loss(task, model, ids)]
+    task = task.only(ids)  # so that no sample is read at every step
+    batches = _batches(torch.arange(len(ids)), batch_size, seed)
+    losses = [_mean_loss(task, model)]
     while not _is_reached(losses[-1], target_loss) and len(losses) <= most and math.isfinite(losses[-1]):
         with torch.enable_grad():
             optimizer.zero_grad()
             task.losses(model, task.batch(next(batches))).mean().backward()
         optimizer.step()
-        losses.append(_mean_loss(task, model, ids))
+        losses.append(_mean_loss(task, model))
     reached = _is_reached(losses[-1], target_loss)
     return Relearning(len(losses) - 1 if reached else None, tuple(losses), float(target_loss))
 
@@ -95,8 +98,8 @@ def _batches(ids: Tensor, size: int, seed: int) -> Iterator[Tensor]:
         yield from ids[torch.randperm(len(ids), generator=generator)].split(sizes)
 
 
-def _mean_loss(task: Task, model: nn.Module, ids: Tensor) -> float:
-    return float(answers(task, model, ids).losses.mean())
+def _mean_loss(task: Task, model: nn.Module) -> float:
+    return float(predict(task, model).losses.mean())
 
 
 def _is_reached(loss: float, target: float) -> bool:

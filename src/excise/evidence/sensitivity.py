@@ -11,11 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from excise.activations import GaussianNoise, Perturbation
-from excise.dependence import ranks
+from excise._support.checks import whole
 from excise.errors import InputError
-from excise.inputs import whole
-from excise.task import Task, evaluating, positions
+from excise.slices.activations import GaussianNoise, Perturbation
+from excise.statistics.dependence import ranks
+from excise.task.batches import inputs_of, real_values, repeated, with_inputs, with_real_values
+from excise.task.ids import positions
+from excise.task.task import Task, evaluating
 
 
 def sensitivity(
@@ -49,23 +51,23 @@ def sensitivity(
         batch = task.batch(positions([sample], len(task.train_set)))
     except InputError as error:
         raise InputError(f"sample: {error}") from None
-    if not isinstance(batch, list) or not isinstance(batch[0], torch.Tensor) or not batch[0].is_floating_point():
+    plain = real_values(inputs_of(batch))
+    if plain is None:
         raise InputError("sensitivity needs real-valued inputs, one tensor a sample; tokens have no pixels.")
     generator = torch.Generator().manual_seed(whole(seed, "seed", 0))
     perturb = perturbation or GaussianNoise()
     noisy: list[NDArray[np.float32]] = []
     losses: list[NDArray[np.float64]] = []
     with evaluating(model), torch.no_grad():
-        size = task.modest_batch(256)
+        size = task.batch_size_within_memory(256)
         for low in range(0, copies, size):
             count = min(size, copies - low)
-            inputs = perturb(batch[0], count, generator)
-            rest = [part.expand(count, *part.shape[1:]) for part in batch[1:]]
-            outputs, targets = task.outputs(model, [inputs, *rest])
+            values, many = perturb(plain, count, generator), repeated(batch, count)
+            outputs, targets = task.outputs(model, with_inputs(many, with_real_values(inputs_of(many), values)))
             losses.append(task.sample_losses(outputs.double(), targets).cpu().numpy())
-            noisy.append(inputs.flatten(1).cpu().numpy())
+            noisy.append(values.flatten(1).cpu().numpy())
     found = _xi_of_columns(np.concatenate(noisy), np.concatenate(losses))
-    return found.reshape(tuple(batch[0].shape[1:]))
+    return found.reshape(tuple(plain.shape[1:]))
 
 
 def _xi_of_columns(columns: NDArray[np.float32], y: NDArray[np.float64]) -> NDArray[np.float64]:

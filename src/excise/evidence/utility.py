@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
-from excise.answers import Answers
+from excise._support.checks import choice, finite, require, whole
 from excise.errors import InputError, UndefinedWarning, warn
-from excise.inputs import choice, finite, require, whole
+from excise.task.predictions import Predictions
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -51,7 +51,7 @@ class Retrieval:
     precisions: Floats = field(repr=False, compare=False)
     """Average precision of every query in turn; NaN where it was skipped."""
 
-    def of(self, rows: slice, answers: Answers) -> Utility:
+    def of(self, rows: slice, answers: Predictions) -> Utility:
         """The mean average precision of some of the queries as a utility, with the mean loss of their answers.
 
         Wilson's interval is used as if a query were either found or not, which scatters more than precisions do.
@@ -66,7 +66,7 @@ class Retrieval:
 
 
 def utility(
-    answers: Answers, *, metric: Metric = "auto", seed: int = 0, resamples: int = 1000, level: float = LEVEL
+    answers: Predictions, *, metric: Metric = "auto", seed: int = 0, resamples: int = 1000, level: float = LEVEL
 ) -> Utility:
     """Score a model's answers by the metric of its kind of task.
 
@@ -81,14 +81,15 @@ def utility(
     of a normal distribution's spread.
 
     Args:
-        answers: Outputs, targets and losses, as ``answers()`` gives them.
+        answers: Outputs, targets and losses, as ``predict`` gives them.
         metric: "auto" takes accuracy for whole-number classes or a single logit with targets 0 and 1, micro-f1 for
             tables of 0 and 1, else rmse.
         seed: Of the bootstrap.
         resamples: Of the bootstrap.
         level: Of the interval.
 
-    >>> said = Answers(np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), np.array([0, 1, 1]), np.array([0.1, 0.3, 3.0]))
+    >>> logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    >>> said = Predictions(logits, np.array([0, 1, 1]), np.array([0.1, 0.3, 3.0]))
     >>> result = utility(said)
     >>> result.metric, round(result.value, 3), round(result.loss, 3), result.count
     ('accuracy', 0.667, 1.133, 3)
@@ -181,9 +182,9 @@ def _precision_and_rank1(similarity: Floats, match: NDArray[np.bool_]) -> tuple[
     return float(np.mean(found[ranks - 1] / ranks)), float(found[first - 1] / first)
 
 
-def _checked(answers: Answers) -> tuple[Floats, NDArray[Any]]:
+def _checked(answers: Predictions) -> tuple[Floats, NDArray[Any]]:
     """Outputs and targets; a single column counts as a plain list."""
-    require(isinstance(answers, Answers), "answers", type(answers).__name__, "an Answers, as answers() gives")
+    require(isinstance(answers, Predictions), "answers", type(answers).__name__, "a Predictions, as predict() gives")
     if len(answers) == 0:
         raise InputError("answers is empty (0 samples); pass at least one.")
     outputs, targets = (

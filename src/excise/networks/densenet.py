@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from excise import inputs
+from excise._support import checks
 from excise.networks.drawing import drawn
 from excise.networks.embedder import Embedder
 
@@ -76,8 +76,8 @@ def densenet(seed: int, *, classes: int = 10, depth: int = 40, growth: int = 12)
     176122
     """
     classes, growth, depth = (
-        inputs.whole(value, name) for name, value in (("classes", classes), ("growth", growth), ("depth", depth))
+        checks.whole(value, name) for name, value in (("classes", classes), ("growth", growth), ("depth", depth))
     )
     layers, left = divmod(depth - STAGES - 1, 2 * STAGES)
-    inputs.require(layers > 0 and not left, "depth", depth, "6 n + 4 with n of 1 or more, such as 22, 40 or 100")
+    checks.require(layers > 0 and not left, "depth", depth, "6 n + 4 with n of 1 or more, such as 22, 40 or 100")
     return drawn(lambda: DenseNet(layers, growth, classes), seed)

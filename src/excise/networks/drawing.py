@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import nn
 
-from excise import inputs
+from excise._support import checks
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -23,7 +23,7 @@ def drawn(make: Callable[[], Network], seed: int) -> Network:
     >>> round(600 * layer.weight.var().item(), 1), bool(layer.bias.any())
     (2.0, False)
     """
-    generator = torch.Generator().manual_seed(inputs.whole(seed, "seed", 0))
+    generator = torch.Generator().manual_seed(checks.whole(seed, "seed", 0))
     with torch.device("meta"):  # shapes without values, so that torch does not draw them first
         network = make()
     network.to_empty(device="cpu")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from excise import inputs
+from excise._support import checks
 from excise.networks.drawing import drawn
 from excise.networks.embedder import Embedder
 
@@ -72,8 +72,8 @@ def mobilenet_v2(seed: int, *, classes: int = 10, width: float = 1.0, side: int 
     >>> sum(weights.numel() for weights in mobilenet_v2(0, classes=1000, side=224).parameters())
     3504872
     """
-    classes, side = inputs.whole(classes, "classes"), inputs.whole(side, "side")
-    inputs.positive(width, "width")
+    classes, side = checks.whole(classes, "classes"), checks.whole(side, "side")
+    checks.positive(width, "width")
     return drawn(lambda: MobileNetV2(classes, width=width, small_images=side <= SMALL_SIDE), seed)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from excise import inputs
+from excise._support import checks
 from excise.networks.drawing import drawn
 from excise.networks.embedder import Embedder
 from excise.networks.small import seeded
@@ -159,7 +159,7 @@ def resnet18(seed: int, *, classes: int = 10, width: int = 64) -> FourStageResNe
     >>> sum(weights.numel() for weights in resnet18(0).parameters())
     11173962
     """
-    classes, width = inputs.whole(classes, "classes"), inputs.whole(width, "width")
+    classes, width = checks.whole(classes, "classes"), checks.whole(width, "width")
     return drawn(
         lambda: FourStageResNet(ProjectedBlock, (2, 2, 2, 2), classes=classes, width=width, stem="small"), seed
     )
@@ -174,7 +174,7 @@ def resnet50(seed: int, *, classes: int, width: int = 64) -> FourStageResNet:
     >>> sum(weights.numel() for weights in resnet50(0, classes=1000).parameters())
     25557032
     """
-    classes, width = inputs.whole(classes, "classes"), inputs.whole(width, "width")
+    classes, width = checks.whole(classes, "classes"), checks.whole(width, "width")
     return drawn(lambda: FourStageResNet(Bottleneck, (3, 4, 6, 3), classes=classes, width=width), seed)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from excise import inputs
+from excise._support import checks
 from excise.errors import InputError
 from excise.networks.drawing import drawn
 from excise.networks.embedder import Embedder
@@ -124,8 +124,8 @@ def _vgg(
     stages: Sequence[Sequence[int]], hidden: int, seed: int, *, classes: int, side: int, width: int, batch_norm: bool
 ) -> VGG:
     """The hidden layers have ``hidden`` times the width in units."""
-    classes, width = inputs.whole(classes, "classes"), inputs.whole(width, "width")
-    side = inputs.whole(side, "side", 32)
+    classes, width = checks.whole(classes, "classes"), checks.whole(width, "width")
+    side = checks.whole(side, "side", 32)
     return drawn(
         lambda: VGG(stages, hidden=hidden * width, classes=classes, side=side, width=width, batch_norm=batch_norm), seed
     )

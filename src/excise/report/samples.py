@@ -18,9 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from excise.report_html import Html, el, number
-from excise.sensitivity import sensitivity
-from excise.task import Ids, Task, positions
+from excise.evidence.sensitivity import sensitivity
+from excise.task.batches import inputs_of, label_of, shown_input
+from excise.task.ids import Ids, positions
+from excise.task.task import Task
 
 Pixels = NDArray[np.uint8]
 Floats = NDArray[np.float64]
@@ -100,11 +101,7 @@ def sensitivity_maps(
 
 def _view(task: Task, sample: int) -> SampleView:
     entry = task.train_set[sample]
-    if isinstance(entry, Mapping):
-        inputs = next((value for name, value in entry.items() if name != "labels"), None)
-        target = entry.get("labels", "")
-    else:
-        inputs, target = entry[0], entry[1]
+    inputs, target = shown_input(inputs_of(entry)), label_of(entry)
     if isinstance(inputs, Tensor):
         inputs = inputs.detach().cpu().numpy()
     picture = _picture(inputs) if isinstance(inputs, np.ndarray) else None
@@ -147,36 +144,47 @@ def _flat(values: Floats) -> Floats:
     return array
 
 
-def shown(samples: Sequence[SampleView], maps: Sequence[SensitivityMap]) -> Html:
-    """All that was passed in, sample by sample, with one scale of colours for all maps."""
+@dataclass(frozen=True)
+class ShownSample:
+    """A sample on the page; its pictures are addresses that hold the picture itself."""
+
+    id: int
+    target: str
+    picture: str | None = field(repr=False)
+    text: str | None = field(repr=False)
+    maps: Mapping[str, str] = field(repr=False)
+    """For each model's name, where it looks."""
+
+
+@dataclass(frozen=True)
+class ShownSamples:
+    """All samples on the page, with one scale of colours for all maps."""
+
+    samples: tuple[ShownSample, ...]
+    highest: float
+    """The value of the scale's bright end."""
+    scale: str | None = field(repr=False)
+    """A strip from dark to bright; None where there are no maps."""
+
+
+def shown(samples: Sequence[SampleView], maps: Sequence[SensitivityMap]) -> ShownSamples:
+    """All that was passed in, sample by sample."""
     views, found = {one.id: one for one in samples}, {one.id: one for one in maps}
-    most = max([LEAST_SCALE, *(float(values.max()) for one in maps for values in one.maps.values())])
-    ids = list(dict.fromkeys([*views, *found]))
-    figures = el("div", *(_sample(one, views.get(one), found.get(one), most) for one in ids), cls="samples")
-    return el("div", figures, _scale(most) if maps else None)
-
-
-def _sample(sample: int, view: SampleView | None, found: SensitivityMap | None, most: float) -> Html:
-    words = f"Sample {sample}" + (f", labelled {view.target}" if view is not None and view.target else "")
-    parts = []
-    if view is not None and view.picture is not None:
-        parts.append(_image(view.picture, f"The sample {sample}", "the sample"))
-    if view is not None and view.text is not None:
-        parts.append(el("pre", view.text, cls="words"))
-    for name, values in (found.maps if found is not None else {}).items():
-        parts.append(_image(_heat(values, most), f"Where the {name} model looks in sample {sample}", name))
-    return el("figure", el("figcaption", words), *parts, cls="sample")
-
-
-def _image(pixels: Pixels, words: str, caption: str) -> Html:
-    return el("div", el("img", src=_uri(pixels), alt=words), el("span", caption))
-
-
-def _scale(most: float) -> Html:
-    strip = _heat(np.linspace(0, most, 128)[None], most)
-    return el(
-        "p", "0", el("img", src=_uri(strip), alt="from dark to bright"), f"{number(most, 2)} of at most 1", cls="scale"
+    highest = max([LEAST_SCALE, *(float(values.max()) for one in maps for values in one.maps.values())])
+    strip = _heat(np.linspace(0, highest, 128)[None], highest)
+    return ShownSamples(
+        samples=tuple(_shown(one, views.get(one), found.get(one), highest) for one in dict.fromkeys([*views, *found])),
+        highest=highest,
+        scale=_uri(strip) if maps else None,
     )
+
+
+def _shown(sample: int, view: SampleView | None, found: SensitivityMap | None, highest: float) -> ShownSample:
+    pictures = {} if found is None else {name: _uri(_heat(values, highest)) for name, values in found.maps.items()}
+    if view is None:
+        return ShownSample(sample, "", None, None, pictures)
+    picture = None if view.picture is None else _uri(view.picture)
+    return ShownSample(sample, view.target, picture, view.text, pictures)
 
 
 def _heat(values: Floats, most: float) -> Pixels:

@@ -2,50 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import json
 import warnings
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from excise.errors import InputError
+from excise.reproduce.framework.registry import EXPERIMENTS, find
 
-EXPERIMENTS = {
-    "celeba-speed": "celeba_speed",
-    "bullseye": "bullseye",
-    "spurious": "spurious",
-    "sensitivity": "sensitivity_maps",
-    "mnist-logistic": "mnist_removals",
-    "mnist-2nn": "mnist_removals",
-    "retrain": "retrain",
-    "batchnorm": "batchnorm_dips",
-    "cifar-models": "cifar_models",
-    "ledgar": "ledgar",
-    "faces": "faces",
-    "reid": "reid",
-    "kfac": "kfac_comparison",
-    "full-hessian": "full_hessian",
-    "iterations": "iterations",
-}
-"""The experiments in the paper's order, and the module that has each."""
-
-
-def find(name: str) -> Any:
-    """The experiment of a name; for an unknown one, the error suggests the nearest.
-
-    >>> find("bulseye")
-    Traceback (most recent call last):
-    excise.errors.InputError: there is no experiment 'bulseye'; did you mean 'bullseye'? See excise reproduce --list.
-    """
-    if name not in EXPERIMENTS:
-        near = difflib.get_close_matches(name, EXPERIMENTS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}? See" if near else "for all of them, see"
-        raise InputError(f"there is no experiment {name!r}; {hint} excise reproduce --list.")
-    module = import_module(f"excise.reproduce.{EXPERIMENTS[name]}")
-    return next(one for one in vars(module).values() if getattr(one, "name", None) == name)
+__all__ = ["EXPERIMENTS", "find", "reproduce"]
 
 
 def reproduce(
@@ -74,12 +40,11 @@ def reproduce(
     import torch
 
     import excise
-    from excise.audit_table import plain
-    from excise.convergence import NotConvergedWarning
-    from excise.reproduce.pages import page
-    from excise.reproduce.plots import new_figure
-    from excise.reproduce.run import Run, throw_away, write_whole
-    from excise.unlearn import NothingForgottenWarning
+    from excise.evidence.text import plain
+    from excise.reproduce.framework.pages import page
+    from excise.reproduce.framework.plots import new_figure
+    from excise.reproduce.framework.run import Run, throw_away, write_whole
+    from excise.unlearning.convergence import NotConvergedWarning
 
     experiment = find(name)
     settings = experiment.at(scale)
@@ -90,7 +55,6 @@ def reproduce(
     run = Run(folder, name, settings, data_dir=data_dir, seed=seed, say=say, bar=bar)
     with warnings.catch_warnings():  # what the paper's step does to a model is in the figures
         warnings.simplefilter("ignore", NotConvergedWarning)
-        warnings.simplefilter("ignore", NothingForgottenWarning)
         measured = experiment.measure(run)
     result = plain(
         {

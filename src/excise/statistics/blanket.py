@@ -11,9 +11,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 import excise
+from excise._support.files import write_figure
+from excise._support.visible import visible
 from excise.errors import InputError, MissingExtraError
-from excise.selection import Selection, foci
-from excise.tables import Table
+from excise.statistics.foci import Selection, foci
+from excise.statistics.tables import Table
 
 BAR_WIDTH = 24
 
@@ -53,12 +55,14 @@ class Blanket:
     def show(self, console: Console) -> None:
         """Print a table with bars, and what it means."""
         for note in self.notes:
-            console.print(Text(f"· {note}", style="dim"))
+            console.print(Text(visible(f"· {note}"), style="dim"))
         console.print(self._grid())
-        console.print(Text(self._meaning()))
+        console.print(Text(visible(self._meaning())))
 
     def save_plot(self, path: Path) -> None:
         """Draw the blanket as horizontal bars into a picture file; its ending says which kind."""
+        if path.suffix.lower() == ".pgf":
+            raise InputError(f"{path}: a .pgf plot needs LaTeX, and can't be written; name a .png, .svg or .pdf file.")
         if not path.suffix:
             raise InputError(f"{path}: the name of the plot needs an ending such as .png, .svg or .pdf.")
         try:
@@ -79,10 +83,7 @@ class Blanket:
         axes.set_title(_plain(self._title), loc="left")
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(frameon=False, loc="outside lower left", ncols=2, fontsize="small")
-        try:
-            figure.savefig(path, dpi=150)
-        except (ValueError, OSError) as error:
-            raise InputError(f"{path}: the plot could not be written ({error}).") from None
+        write_figure(path, figure)
 
     @property
     def _title(self) -> str:
@@ -90,7 +91,7 @@ class Blanket:
 
     def _grid(self) -> Grid:
         grid = Grid(
-            title=Text(self._title),
+            title=Text(visible(self._title)),
             title_justify="left",
             title_style="bold",
             box=None,
@@ -103,7 +104,9 @@ class Blanket:
         grid.add_column("T together", justify="right")
         steps = zip(self.names, self.selection.scores, self.selection.totals, strict=True)
         for number, (name, score, total) in enumerate(steps, start=1):
-            grid.add_row(str(number), Text(name), f"{score:.4f}", Text(_bar(score), style="cyan"), f"{total:.4f}")
+            grid.add_row(
+                str(number), Text(visible(name)), f"{score:.4f}", Text(_bar(score), style="cyan"), f"{total:.4f}"
+            )
         return grid
 
     def _meaning(self) -> str:
@@ -141,4 +144,4 @@ def _bar(share: float) -> str:
 
 def _plain(text: str) -> str:
     """Text that matplotlib does not read as mathematics."""
-    return text.replace("$", r"\$")
+    return visible(text).replace("$", r"\$")

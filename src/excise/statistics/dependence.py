@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from excise import inputs
+from excise._support import checks
 from excise.errors import InputError, UndefinedWarning, warn
-from excise.neighbors import Floats, Ints, as_floats, cells_of, nearest, scaled
+from excise.statistics._neighbors import Floats, Ints, as_floats, cells_of, nearest, scaled
 
 RandomState = int | np.random.Generator | None
 Perturb = Literal["predictors", "all"]
@@ -38,9 +38,9 @@ def xi(x: Any, y: Any, *, random_state: RandomState = None) -> float:
     >>> xi([1, 2, 3, 4, 5], [1, 4, 9, 16, 25])  # (n-2)/(n+1)
     0.5
     """
-    x, y = inputs.vector(x, "x"), inputs.vector(y, "y")
-    n = inputs.same_length(x=x, y=y)
-    shuffle = inputs.generator(random_state).permutation(n)
+    x, y = checks.vector(x, "x"), checks.vector(y, "y")
+    n = checks.same_length(x=x, y=y)
+    shuffle = checks.generator(random_state).permutation(n)
     above, below = ranks(y[shuffle])
     spread = 2 * _sum_of_products(below, n - below)
     if spread == 0:
@@ -73,7 +73,7 @@ def codec(y: Any, z: Any, x: Any = None, *, random_state: RandomState = None) ->
     0.25
     """
     y, z, x = _checked(y, z, x)
-    return _codec(y, z, x, inputs.generator(random_state))
+    return _codec(y, z, x, checks.generator(random_state))
 
 
 def lcodec(
@@ -113,7 +113,7 @@ def lcodec(
     0.5
     """
     y, z, x = _checked(y, z, x)
-    rng = inputs.generator(random_state)
+    rng = checks.generator(random_state)
     y, z, x = perturbed(rng, y, z, x, noise=noise, perturb=perturb)
     return _codec(y, z, x, rng)
 
@@ -153,13 +153,13 @@ def codec_test(
     y, z, x = _checked(y, z, x)
     if isinstance(n_permutations, bool) or not isinstance(n_permutations, int | np.integer) or n_permutations < 1:
         raise InputError(f"n_permutations must be a positive integer, not {n_permutations!r}; 999 is usual.")
-    rng = inputs.generator(random_state)
+    rng = checks.generator(random_state)
     above, below = ranks(y)
     if _is_constant(below):
         nan = _undefined("y is constant, so there is nothing to test")
         return CodecTest(statistic=nan, pvalue=nan)
-    near = nearest(_points(z, x), inputs.key(rng))
-    near_given = None if x is None else nearest(_points(x), inputs.key(rng))
+    near = nearest(_points(z, x), checks.key(rng))
+    near_given = None if x is None else nearest(_points(x), checks.key(rng))
     group = np.zeros(len(y), dtype=np.int64) if x is None else _groups_of_neighbors(_points(x))
 
     def gain(rank: Ints) -> float:
@@ -193,7 +193,7 @@ def perturbed(
     rng: np.random.Generator, y: Any, *columns: Any, noise: float | None, perturb: Perturb
 ) -> tuple[Any, ...]:
     """Y and the columns after L-CODEC's perturbation; what is not perturbed comes back as it is."""
-    inputs.choice(perturb, ("predictors", "all"), "perturb")
+    checks.choice(perturb, ("predictors", "all"), "perturb")
     if noise is not None and not (isinstance(noise, int | float | np.number) and 0 <= noise < np.inf):
         raise InputError(f"noise must be None or a non-negative number, not {noise!r}; it is a standard deviation.")
     if noise:
@@ -219,12 +219,12 @@ def _with_ties_broken(y: Any, rng: np.random.Generator) -> Ints:
 
 
 def _checked(y: Any, z: Any, x: Any) -> tuple[Any, Any, Any]:
-    y, z = inputs.vector(y, "y"), inputs.matrix(z, "z")
+    y, z = checks.vector(y, "y"), checks.matrix(z, "z")
     if x is None:
-        inputs.same_length(y=y, z=z)
+        checks.same_length(y=y, z=z)
         return y, z, None
-    x = inputs.matrix(x, "x")
-    inputs.same_length(y=y, z=z, x=x)
+    x = checks.matrix(x, "x")
+    checks.same_length(y=y, z=z, x=x)
     return y, z, x
 
 
@@ -232,11 +232,11 @@ def _codec(y: Any, z: Any, x: Any, rng: np.random.Generator) -> float:
     above, below = ranks(y)
     if _is_constant(below):
         return _undefined("y is constant, so no share of its variation can be explained")
-    near = nearest(_points(z, x), inputs.key(rng))
+    near = nearest(_points(z, x), checks.key(rng))
     mates = np.minimum(above, above[near]).sum()
     if x is None:
         return _unconditional(mates, below)
-    return _ratio(mates, *_given(above, nearest(_points(x), inputs.key(rng))))
+    return _ratio(mates, *_given(above, nearest(_points(x), checks.key(rng))))
 
 
 def _unconditional(mates: float, below: Ints) -> float:

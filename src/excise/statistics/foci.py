@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from excise import inputs
-from excise.dependence import Perturb, RandomState, perturbed, ranks
+from excise._support import checks
+from excise._support.progress import Bar
 from excise.errors import InputError, UndefinedWarning, warn
-from excise.incremental import Candidates, available_cores
-from excise.neighbors import Floats, Ints
-from excise.progress import Bar
+from excise.statistics._incremental import Candidates, available_cores
+from excise.statistics._neighbors import Floats, Ints
+from excise.statistics.dependence import Perturb, RandomState, perturbed, ranks
 
 Method = Literal["full", "cheap"]
 
@@ -89,20 +89,26 @@ def foci(
     )
 
 
+class SearchOptions(TypedDict, total=False):
+    """Those of ``foci``."""
+
+    max_features: int | None
+    stop: bool
+    standardize: bool
+    method: Method
+    keep_first: bool
+    random_state: RandomState
+    n_jobs: int | None
+    progress: bool
+
+
 def lfoci(
     X: Any,
     y: Any,
     *,
     noise: float | None = None,
     perturb: Perturb = "predictors",
-    max_features: int | None = None,
-    stop: bool = True,
-    standardize: bool = True,
-    method: Method = "full",
-    keep_first: bool = False,
-    random_state: RandomState = None,
-    n_jobs: int | None = None,
-    progress: bool = False,
+    **options: Unpack[SearchOptions],
 ) -> Selection:
     """``foci`` with the randomised coefficient L-CODEC (see ``lcodec``) instead of CODEC.
 
@@ -112,34 +118,14 @@ def lfoci(
         noise: Standard deviation of the Gaussian noise added to every value of X; None for a vanishing perturbation,
             which moves nothing but ties.
         perturb: ``"predictors"``, or ``"all"``, the paper's literal form, which perturbs y as well.
-        max_features: As in ``foci``; so are all that follow.
-        stop: As in ``foci``.
-        standardize: As in ``foci``.
-        method: As in ``foci``.
-        keep_first: As in ``foci``.
-        random_state: Seed or generator, for the perturbation too.
-        n_jobs: As in ``foci``.
-        progress: As in ``foci``.
+        options: All of ``foci``'s, with its defaults; ``random_state`` is for the perturbation too.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.integers(0, 2, size=(500, 5))
     >>> sorted(lfoci(X, X[:, 0] & X[:, 4], random_state=0).indices.tolist())
     [0, 4]
     """
-    return _select(
-        X,
-        y,
-        noise=noise,
-        perturb=perturb,
-        max_features=max_features,
-        stop=stop,
-        standardize=standardize,
-        method=method,
-        keep_first=keep_first,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        progress=progress,
-    )
+    return _select(X, y, noise=noise, perturb=perturb, **options)
 
 
 def _select(
@@ -148,23 +134,23 @@ def _select(
     *,
     noise: float | None,
     perturb: Perturb,
-    max_features: int | None,
-    stop: bool,
-    standardize: bool,
-    method: Method,
-    keep_first: bool,
-    random_state: RandomState,
-    n_jobs: int | None,
-    progress: bool,
+    random_state: RandomState = None,
+    n_jobs: int | None = None,
+    progress: bool = False,
+    standardize: bool = True,
+    keep_first: bool = False,
+    stop: bool = True,
+    method: Method = "full",
+    max_features: int | None = None,
 ) -> Selection:
-    names = inputs.column_names(X)
-    X, y = inputs.matrix(X, "X"), inputs.vector(y, "y")
-    n = inputs.same_length(X=X, y=y)
-    limit = _limit(max_features, X.shape[1], inputs.choice(method, ("full", "cheap"), "method"))
+    names = checks.column_names(X)
+    X, y = checks.matrix(X, "X"), checks.vector(y, "y")
+    n = checks.same_length(X=X, y=y)
+    limit = _limit(max_features, X.shape[1], checks.choice(method, ("full", "cheap"), "method"))
     if standardize:
         _refuse_constant_columns(X, names)
     threads = threads_of(n_jobs)
-    rng = inputs.generator(random_state)
+    rng = checks.generator(random_state)
     y, X = perturbed(rng, y, X, noise=noise, perturb=perturb)
     above, below = ranks(y)
     if below.min() == n:
@@ -172,7 +158,7 @@ def _select(
         return _selection([], [], [], names)
     with Bar(enabled=progress) as bar:
         bar.start("reading the columns", X.shape[1])
-        columns = Candidates(X, above, inputs.key(rng), standardize=standardize, n_jobs=threads, advance=bar.advance)
+        columns = Candidates(X, above, checks.key(rng), standardize=standardize, n_jobs=threads, advance=bar.advance)
         return _forward(columns, below, limit, stop, keep_first, names, bar)
 
 

@@ -11,7 +11,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from excise.selection import Method, foci, lfoci
+from excise.statistics.foci import Method, foci, lfoci
 
 
 class FOCISelector(SelectorMixin, BaseEstimator):

@@ -1,4 +1,4 @@
-"""The objective F(w) = mean loss + λ/2 ‖w‖² over some samples: its losses, value and slope."""
+"""The objective F(w) = mean loss + λ/2 ‖w‖² over some samples: its losses, value and gradient."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from excise.slices import Tensors, trainable
-from excise.task import Task, trained_parameters
+from excise.errors import InputError
+from excise.task.parameters import trainable, trained_parameters
+from excise.task.task import Task
 
 Positions = Sequence[int] | Tensor
 
 
 def losses_on(task: Task, model: nn.Module, ids: Positions, *, batch_size: int = 256) -> Tensor:
     """The samples' losses, in their order."""
+    if len(ids) == 0:
+        raise InputError("there is no sample left whose loss could be computed; leave some that are not forgotten.")
     with torch.no_grad():
         result: Tensor = torch.cat([task.losses(model, batch) for batch in task.batches(ids, batch_size)])
     return result
@@ -25,11 +28,16 @@ def gradient(task: Task, model: nn.Module, ids: Positions, *, batch_size: int | 
     weights = trained_parameters(model)
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     with torch.enable_grad():
-        for batch in task.batches(ids, batch_size or task.modest_batch(256)):
+        for batch in task.batches(ids, batch_size or task.batch_size_within_memory(256)):
             loss = task.losses(model, batch).sum()
-            slopes = torch.autograd.grad(loss, list(weights.values()), allow_unused=True, materialize_grads=True)
-            for sum_, slope in zip(total.values(), slopes, strict=True):
-                sum_ += slope
+            if not loss.requires_grad:
+                raise InputError(
+                    "loss does not depend on the model's trainable parameters: nothing can be learned or forgotten by "
+                    "it; see whether outputs are detached in the model, the loss or forward=."
+                )
+            gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True, materialize_grads=True)
+            for sum_, one in zip(total.values(), gradients, strict=True):
+                sum_ += one
     return total
 
 
@@ -39,24 +47,19 @@ def value(task: Task, model: nn.Module, ids: Positions) -> float:
     return float(losses_on(task, model, ids).double().mean()) + task.weight_decay / 2 * norm
 
 
-def slope(task: Task, model: nn.Module, ids: Positions) -> dict[str, Tensor]:
+def objective_gradient(task: Task, model: nn.Module, ids: Positions) -> dict[str, Tensor]:
     """∇F over the samples, by parameter."""
     data = gradient(task, model, ids)
     return {name: data[name] / len(ids) + task.weight_decay * weight for name, weight in trainable(model).items()}
 
 
-def descent_without(task: Task, model: nn.Module, ids: Positions, left: int) -> dict[str, Tensor]:
+def removal_gradient(task: Task, model: nn.Module, ids: Positions, left: int) -> dict[str, Tensor]:
     """-∇F over the samples that are left when these are gone, for a model at the minimum of F over all of them.
 
-    There Σ ∇ℓ = -nλw over all n samples, so that what is left has the slope -Σ (∇ℓ + λw) / left, a sum over the samples
-    that go: each takes its share of the weight decay with it. Parameters that these samples' losses don't depend on at
-    all, such as a pooler that is not used, are not at a minimum and stay as they are.
+    There Σ ∇ℓ = -nλw over all n samples, so that what is left has the gradient -Σ (∇ℓ + λw) / left, a sum over the
+    samples that go: each takes its share of the weight decay with it. Parameters that these samples' losses don't
+    depend on at all, such as a pooler that is not used, are not at a minimum and stay as they are.
     """
     data, each = gradient(task, model, ids), len(ids) * task.weight_decay
     held_up = {name: data[name] + each * weight for name, weight in trainable(model).items() if data[name].any()}
-    return {name: held_up.get(name, slope) / left for name, slope in data.items()}
-
-
-def norm(tensors: Tensors) -> float:
-    """Euclidean norm of all the tensors together."""
-    return float(torch.cat([tensor.flatten() for tensor in tensors.values()]).norm())
+    return {name: held_up.get(name, one) / left for name, one in data.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from excise.task import Ids, Task, evaluating
+from excise.task.ids import Ids
+from excise.task.task import Task, evaluating
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Answers:
+class Predictions:
     """A model's answers to some samples, one row each."""
 
     outputs: Floats
@@ -32,28 +35,37 @@ class Answers:
         return self.outputs.ndim == 2 and self.targets.ndim == 1 and np.issubdtype(self.targets.dtype, np.integer)
 
 
-def answers(task: Task, model: nn.Module, ids: Ids | None = None, *, dataset: Any = None) -> Answers:
-    """Answers to samples of the training set, or of another; None for all of it. The model is left as it was.
+def predict(task: Task, model: nn.Module, ids: Ids | None = None, *, dataset: Any = None) -> Predictions:
+    """Predictions to samples of the training set, or of another; None for all of it. The model is left as it was.
 
     Outputs are in double precision, and losses are computed from them so: equal ones would tie in an attack.
 
     >>> data = torch.utils.data.TensorDataset(torch.tensor([[0.0], [2.0]]), torch.tensor([0, 1]))
     >>> model = nn.Linear(1, 2, bias=False)
     >>> _ = nn.init.zeros_(model.weight)
-    >>> answers(Task(model, nn.CrossEntropyLoss(reduction="none"), data), model).losses.round(4).tolist()
+    >>> predict(Task(model, nn.CrossEntropyLoss(reduction="none"), data), model).losses.round(4).tolist()
     [0.6931, 0.6931]
     """
+    return predict_all(task, [model], ids, dataset=dataset)[0]
+
+
+def predict_all(
+    task: Task, models: Sequence[nn.Module], ids: Ids | None = None, *, dataset: Any = None
+) -> list[Predictions]:
+    """What ``predict`` gives for each of several models, with every sample read once for all of them."""
     data = task.train_set if dataset is None else dataset
     chosen = torch.arange(len(data)) if ids is None else torch.as_tensor(ids, dtype=torch.long)
-    outputs, targets, losses = [], [], []
-    with evaluating(model), torch.no_grad():
-        for batch in task.batches(chosen, task.modest_batch(256), dataset):
-            output, target = task.outputs(model, batch)
-            output = output.double() if output.is_floating_point() else output
-            losses.append(task.sample_losses(output, _double(target)).double().cpu().numpy())
-            outputs.append(output.cpu().numpy())
-            targets.append(target.cpu().numpy())
-    return Answers(np.concatenate(outputs), np.concatenate(targets), np.concatenate(losses))
+    found: list[list[tuple[Any, ...]]] = [[] for _ in models]
+    with ExitStack() as modes, torch.no_grad():
+        for model in models:
+            modes.enter_context(evaluating(model))
+        for batch in task.batches(chosen, task.batch_size_within_memory(256), dataset):
+            for model, parts in zip(models, found, strict=True):
+                output, target = task.outputs(model, batch)
+                output = output.double() if output.is_floating_point() else output
+                losses = task.sample_losses(output, _double(target)).double()
+                parts.append(tuple(part.cpu().numpy() for part in (output, target, losses)))
+    return [Predictions(*(np.concatenate(part) for part in zip(*parts, strict=True))) for parts in found]
 
 
 def _double(target: torch.Tensor) -> torch.Tensor:

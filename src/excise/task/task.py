@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset, default_collate
+from torch.utils.data import Subset, TensorDataset, default_collate
 
 from excise.errors import InputError
+from excise.task.asking import asked
+from excise.task.batches import Batch as Batch
+from excise.task.batches import (
+    answer,
+    inputs_of,
+    labels_of,
+    refuse_tables,
+    require_pair,
+    require_tensor,
+    tensors_in,
+    to_device,
+)
+from excise.task.fingerprint import Fingerprint, fingerprint_of
+from excise.task.hooks import capture
+from excise.task.keys import group_by_key, ids_of_keys
+from excise.task.losses import SampleLosses, mean_weight, require_log_probabilities, same_as_module, weighs_classes
+from excise.task.wrapping import unwrapped
 
-Batch = Any
 MOST_INPUT_VALUES = (
     400_000  # in a batch that is kept for a backward pass: 130 images of 3 × 32 × 32, 2 of 3 × 224 × 224
 )
-Ids = Sequence[int] | Tensor | NDArray[Any]
-CONVEX_LOSSES = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss, nn.MSELoss, nn.SmoothL1Loss, nn.HuberLoss, nn.L1Loss)
+MOST_KEPT_VALUES = 50_000_000  # of samples that are read once and kept: 200 MB of float32
+CACHED = ("loss_module", "_sample_losses", "_loss_scale", "targets", "fingerprint", "positions_of_keys", "_input_size")
+"""What of a task does not depend on its model's weights."""
+LARGEST_DECAY = 1e9  # single precision overflows far beyond
 Forward = Callable[[nn.Module, Batch], tuple[Tensor, Tensor]]
 
 
@@ -35,8 +49,10 @@ class Task:
     ``weight_decay``.
 
     Args:
-        model: The trained model. It is never changed.
-        loss: ``loss(outputs, targets)`` gives one loss per sample, such as ``nn.CrossEntropyLoss(reduction="none")``.
+        model: The trained model. It is never changed. One that is compiled or wrapped by ``DataParallel`` is unwrapped:
+            results are models such as the one inside, which you can wrap again.
+        loss: The loss it was trained with: one of torch's, such as ``nn.CrossEntropyLoss()``, with class weights and
+            label smoothing as they were, or a function ``loss(outputs, targets)`` that gives one value per sample.
         train_set: The data it was trained on, indexable; sample ids are positions in it.
         test_set: Data it was not trained on, for reports.
         weight_decay: λ, the weight decay of the training.
@@ -47,6 +63,14 @@ class Task:
             linear last layer as the only trainable part, with a loss that is known to be convex.
         retrain: ``retrain(ids, seed)`` trains a new model from scratch on these samples, as the model was trained;
             None for ``fit`` with its defaults. Audits and comparisons retrain by it.
+        keys: For each sample a name of your own, such as a customer's id, so that requests can be made by it. Several
+            samples may have one key; any hashable will do.
+        perturbation: How a sample is perturbed to find the slices that carry it, where the method does not say so
+            itself, such as ``TokenReplacement.for_tokenizer(tokenizer)`` for text: ``perturbation(inputs, copies,
+            generator)``. None for Gaussian noise on real-valued inputs.
+        features: ``"fixed"`` if you know that the parts of the model that are not trained (a frozen body, batch
+            statistics) never saw the samples to be forgotten. A certificate then speaks of retraining, where it would
+            otherwise speak of retraining the last layer on features that saw them.
     """
 
     model: nn.Module
@@ -58,44 +82,110 @@ class Task:
     collate: Callable[[list[Any]], Batch] = default_collate
     convex: bool | None = None
     retrain: Callable[[Tensor, int], nn.Module] | None = None
+    keys: Any = None
+    perturbation: Callable[[Any, int, torch.Generator], Any] | None = None
+    features: Literal["fixed"] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, nn.Module):
-            raise InputError(f"model must be a torch.nn.Module, not {type(self.model).__name__}.")
-        if not (isinstance(self.weight_decay, int | float) and 0 <= self.weight_decay < float("inf")):
-            raise InputError(f"weight_decay must be a non-negative number, not {self.weight_decay!r}.")
+            raise InputError(
+                f"model must be a torch.nn.Module, not {type(self.model).__name__}{_way_to_port(self.model)}."
+            )
+        object.__setattr__(self, "model", unwrapped(self.model))
+        if not (isinstance(self.weight_decay, int | float) and 0 <= self.weight_decay <= LARGEST_DECAY):
+            raise InputError(f"weight_decay must be a number from 0 to 1e9, not {self.weight_decay!r}.")
+        for name, data in (("train_set", self.train_set), ("test_set", self.test_set)):
+            refuse_tables(data, name)
+        if self.features not in (None, "fixed"):
+            raise InputError(f'features must be "fixed" or None, not {self.features!r}.')
         if not hasattr(self.train_set, "__len__") or not hasattr(self.train_set, "__getitem__"):
             raise InputError("train_set must be indexable and have a length, so that samples can be named by position.")
+        if len(self.train_set) == 0:
+            raise InputError("train_set is empty (length 0); pass the samples that the model was trained on.")
+        if self.keys is not None:
+            _ = self.positions_of_keys  # refuses keys that don't fit the samples
+        _ = self._sample_losses  # refuses what can't be made into one loss per sample
 
     @property
     def device(self) -> torch.device:
         """Where the model lives."""
         return next(self.model.parameters()).device
 
+    @cached_property
+    def loss_module(self) -> Any:
+        """The loss, where a function of torch was given as the module for it."""
+        return same_as_module(self.loss)
+
+    @cached_property
+    def _sample_losses(self) -> SampleLosses:
+        return SampleLosses(self.loss_module)
+
+    @cached_property
+    def _loss_scale(self) -> float:
+        """What losses are divided by: a mean over classes' weights needs to know these of the whole training set."""
+        loss = self.loss_module
+        if type(loss) is nn.NLLLoss:
+            with evaluating(self.model), torch.no_grad():
+                require_log_probabilities(loss, self.outputs(self.model, self.batch([0]))[0])
+        return mean_weight(loss, self.targets) if weighs_classes(loss) else 1.0
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """What all the training samples should be answered with, read once."""
+        if self.forward is None and isinstance(self.train_set, TensorDataset):
+            return self.train_set.tensors[1].cpu()
+        with evaluating(self.model), torch.no_grad():
+            batches = self.batches(range(len(self.train_set)), self.batch_size_within_memory(256))
+            return torch.cat([self.targets_in(batch).cpu() for batch in batches])
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """By what the training set is recognised; one reading of it."""
+        return fingerprint_of(self)
+
     @property
-    def is_convex(self) -> bool:
-        """Whether a small gradient means a near minimum, which is what certificates rest on."""
-        if self.convex is not None:
-            return self.convex
-        trained = [m for m in self.model.modules() if any(p.requires_grad for p in m.parameters(recurse=False))]
-        return (
-            len(trained) == 1
-            and isinstance(trained[0], nn.Linear)
-            and isinstance(self.loss, CONVEX_LOSSES)
-            and self.ends_in(trained[0])
-        )
+    def all_ids(self) -> Tensor:
+        """Positions of all samples."""
+        return torch.arange(len(self.train_set))
+
+    def ids_of(self, keys: Iterable[Hashable]) -> list[int]:
+        """Positions of all samples that belong to these keys, such as a customer's; an unknown key is an error."""
+        return ids_of_keys(keys, self.positions_of_keys)
+
+    @cached_property
+    def positions_of_keys(self) -> dict[Hashable, list[int]]:
+        """The samples of every key."""
+        if self.keys is None:
+            raise InputError("keys name samples only where the task has some: pass keys= to Task, one for each sample.")
+        return group_by_key(self.keys, len(self.train_set))
+
+    def with_model(self, model: nn.Module) -> Task:
+        """The same task for another model of the same architecture, with what was read of the data kept."""
+        other = replace(self, model=model)
+        for name in CACHED:
+            if name in vars(self):
+                vars(other)[name] = vars(self)[name]
+        return other
+
+    def only(self, ids: Sequence[int] | Tensor) -> Task:
+        """The same objective on these samples alone, at positions 0, 1, …; read once and kept, unless they are many."""
+        chosen = torch.as_tensor(ids, dtype=torch.long)
+        few = len(chosen) * self._input_size <= MOST_KEPT_VALUES
+        data = self.train_set
+        if few:
+            data = TensorDataset(*data[chosen]) if isinstance(data, TensorDataset) else [data[int(i)] for i in chosen]
+        other = replace(self, train_set=data if few else Subset(data, chosen.tolist()), retrain=None, keys=None)
+        for name in ("loss_module", "_sample_losses", "_loss_scale", "_input_size"):  # those of the whole set
+            vars(other)[name] = getattr(self, name)
+        return other
 
     def ends_in(self, layer: nn.Module) -> bool:
-        """Whether the layer's output is the model's."""
-        seen: list[Tensor] = []
-        handle = layer.register_forward_hook(lambda _, __, output: seen.append(output))
-        try:
-            with torch.no_grad():
-                outputs = self.outputs(self.model, self.batch([0, min(1, len(self.train_set) - 1)]))[0]
-        finally:
-            handle.remove()
+        """Whether the layer's output is the model's, for the first samples at least."""
+        with evaluating(self.model), torch.no_grad(), capture(layer, [""], lambda call: call.output.clone()) as (seen,):
+            outputs = self.outputs(self.model, self.batch([0, min(1, len(self.train_set) - 1)]))[0]
         return len(seen) == 1 and torch.equal(seen[0], outputs)
 
+    @asked("train_set")
     def batch(self, ids: Sequence[int] | Tensor, dataset: Any = None) -> Batch:
         """The samples of the training set (or another) as one batch, on the model's device."""
         data = self.train_set if dataset is None else dataset
@@ -110,44 +200,70 @@ class Task:
         for low in range(0, len(ids), size):
             yield self.batch(ids[low : low + size], dataset)
 
-    def modest_batch(self, most: int) -> int:
+    def batch_size_within_memory(self, most: int) -> int:
         """A batch size at which the activations of large inputs, such as photographs, still fit into memory."""
         return max(1, min(most, MOST_INPUT_VALUES // max(1, self._input_size)))
 
     @cached_property
     def _input_size(self) -> int:
         """How many values one sample has: looked up once, since every request asks."""
-        inputs = self.batch([0])
-        inputs = next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs[0]
-        return inputs.numel() if isinstance(inputs, Tensor) else 1
+        return max((tensor.numel() for tensor in tensors_in(inputs_of(self.batch([0])))), default=1)
 
+    @asked("model")
     def outputs(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """What the model says about a batch, and what it should have said."""
         if self.forward is not None:
-            return self.forward(model, batch)
-        if isinstance(batch, Mapping):
-            if "labels" not in batch:
-                raise InputError("a batch that is a mapping needs a 'labels' entry; or pass forward=.")
-            answer = model(**{key: value for key, value in batch.items() if key != "labels"})
-            return (answer.logits if hasattr(answer, "logits") else answer), batch["labels"]
-        inputs, targets = batch[0], batch[1]
-        return model(inputs), targets
+            return require_pair(self.forward(model, batch))
+        targets: Tensor = labels_of(batch)
+        return require_tensor(answer(model, batch)), targets
+
+    def targets_in(self, batch: Batch) -> Tensor:
+        """What the samples of a batch should be answered with; only a ``forward`` of one's own has to run the model."""
+        if self.forward is not None:
+            return self.outputs(self.model, batch)[1]
+        targets: Tensor = labels_of(batch)
+        return targets
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """One loss per sample."""
         outputs, targets = self.outputs(model, batch)
         return self.sample_losses(outputs, targets)
 
+    def cross_entropy_weights(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """The s of every sample with ∇²ℓ = s (diag(p) - ppᵀ); None for losses other than cross-entropy."""
+        weights = self._sample_losses.cross_entropy_weights(outputs, targets)
+        return None if weights is None else weights / self._loss_scale
+
+    @asked("loss")
     def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """One loss per sample; those with several outputs each, as with many labels, are averaged over them."""
-        losses = self.loss(outputs, targets)
+        try:
+            losses = self._sample_losses(outputs, targets)
+        except IndexError as error:
+            raise InputError(
+                f"loss can't be computed of outputs {tuple(outputs.shape)}: {error} Labels must be from 0 to "
+                f"{outputs.shape[-1] - 1}, one for each output of the model; number the classes anew, or check targets."
+            ) from None
         broadcast = losses.ndim > 1 and targets.ndim == 1 and outputs.shape[-1] == 1  # (n, 1) against (n,)
         if losses.ndim == 0 or len(losses) != len(targets) or broadcast:
             raise InputError(
                 f"loss must give one value per sample, but gave shape {tuple(losses.shape)} for outputs "
-                f'{tuple(outputs.shape)} and targets {tuple(targets.shape)}; pass reduction="none" and matching shapes.'
+                f"{tuple(outputs.shape)} and targets {tuple(targets.shape)}; pass one of torch's losses, or one with "
+                'reduction="none", and outputs and targets of matching shapes.'
             )
-        return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+        losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+        return losses if self._loss_scale == 1 else losses / self._loss_scale
+
+
+def _way_to_port(model: Any) -> str:
+    """How a linear model of scikit-learn becomes one of torch."""
+    if not hasattr(model, "fit") or not hasattr(model, "predict"):
+        return ""
+    return (
+        "; a linear model of scikit-learn is nn.Linear(features, classes) with weight = coef_ and bias = intercept_ "
+        "(for two classes one output, with nn.BCEWithLogitsLoss and targets of shape (n, 1)), and weight_decay = "
+        "1 / (C · n)"
+    )
 
 
 @contextmanager
@@ -160,66 +276,3 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that training changes, by name."""
-    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    if not weights:
-        raise InputError("model has no trainable parameters; call requires_grad_(True) on what is to be trained.")
-    return weights
-
-
-def positions(ids: Ids | None, count: int) -> Tensor:
-    """Checked positions in a data set of so many samples; None for all."""
-    if count == 0:
-        raise InputError("train_set is empty (length 0); pass at least one sample.")
-    if ids is None:
-        return torch.arange(count)
-    try:
-        found = torch.as_tensor(ids).cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"ids must be whole numbers, positions in train_set, not {ids!r}.") from None
-    if found.ndim != 1 or len(found) == 0:
-        raise InputError(f"ids must be one list of at least one position, not of shape {tuple(found.shape)}.")
-    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
-        raise InputError(f"ids must be whole numbers, not {found.dtype}; of a mask, pass mask.nonzero()[:, 0].")
-    wrong = found[(found < 0) | (found >= count)]
-    if len(wrong):
-        raise InputError(f"ids must be from 0 to {count - 1} (positions in train_set), not {int(wrong[0])}.")
-    values, often = found.unique(return_counts=True)
-    if len(values) < len(found):
-        raise InputError(f"ids has {int(values[often > 1][0])} more than once; name every sample once.")
-    return found.long()
-
-
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch with all its tensors on the device."""
-    if isinstance(batch, Tensor):
-        return batch.to(device)
-    if isinstance(batch, Mapping):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if isinstance(batch, list | tuple):
-        return [to_device(value, device) for value in batch]
-    return batch
-
-
-def load_task(address: str) -> Task:
-    """The task that ``module:factory`` makes; the module may lie in the current folder."""
-    module_name, _, factory_name = address.partition(":")
-    if not module_name or not factory_name:
-        raise InputError(f"the task must be given as module:factory, not {address!r}; such as my_project.tasks:digits.")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise InputError(f"the task's module {module_name!r} can't be imported: {error}.") from None
-    finally:
-        sys.path.pop(0)
-    factory = getattr(module, factory_name, None)
-    if not callable(factory):
-        raise InputError(f"the task's module {module_name!r} has no function {factory_name!r}.")
-    task = factory()
-    if not isinstance(task, Task):
-        raise InputError(f"{address} must return an excise.Task, but returned a {type(task).__name__}.")
-    return task

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from excise import inputs
+from excise._support import checks
 from excise.errors import InputError
-from excise.task import Ids, Task, evaluating, positions
-from excise.training import batch_sizes
+from excise.task.hooks import Call, capture
+from excise.task.ids import Ids, positions
+from excise.task.task import Task, evaluating
+from excise.training.loop import batch_sizes
 
 
 def has_batch_statistics(model: nn.Module) -> bool:
@@ -56,12 +58,12 @@ def reestimate(task: Task, model: nn.Module, ids: Ids | None, *, batch_size: int
     (3.0, 7.0)
     """
     chosen = positions(ids, len(task.train_set))
-    batch_size = inputs.whole(batch_size, "batch_size", 2)
+    batch_size = checks.whole(batch_size, "batch_size", 2)
     layers = _layers(model)
     if not layers:
         return
-    task = replace(task, model=model)  # batches go to the device of this model
-    with torch.no_grad(), evaluating(model), _pooling(layers) as pools:
+    task = task.with_model(model)  # batches go to the device of this model
+    with torch.no_grad(), evaluating(model), _pooling(model, layers) as pools:
         for batch in chosen.split(batch_sizes(len(chosen), batch_size)):
             task.outputs(model, task.batch(batch))
     for name, pool in pools.items():
@@ -109,28 +111,22 @@ def _layers(model: nn.Module) -> dict[str, _BatchNorm]:
 
 
 @contextmanager
-def _pooling(layers: Mapping[str, _BatchNorm]) -> Iterator[dict[str, _Pool]]:
+def _pooling(model: nn.Module, layers: Mapping[str, _BatchNorm]) -> Iterator[dict[str, _Pool]]:
     """Inside, the layers normalise by batch and their inputs are pooled; ``training`` is for the caller to restore."""
     pools = {name: _Pool() for name in layers}
-    handles = [layer.register_forward_pre_hook(_hook(pools[name]), with_kwargs=True) for name, layer in layers.items()]
-    try:
-        yield pools
-    finally:
-        for handle in handles:
-            handle.remove()
-        for layer in layers.values():
-            layer.track_running_stats = True
+    of_place = list(pools.values())
 
-
-def _hook(pool: _Pool) -> Callable[[_BatchNorm, tuple[Any, ...], dict[str, Any]], None]:
-    """What a layer does before its forward pass."""
-
-    def before(layer: _BatchNorm, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        values: Tensor = args[0] if args else kwargs["input"]
+    def pool(call: Call) -> None:
+        layer: Any = call.module
         # In train mode without tracking, a layer uses the batch's statistics and leaves all its buffers alone.
-        by_batch = values.numel() > values.shape[1]
+        by_batch = call.input.numel() > call.input.shape[1]
         layer.training, layer.track_running_stats = by_batch, not by_batch
         if by_batch:
-            pool.add(values)
+            of_place[call.place].add(call.input)
 
-    return before
+    try:
+        with capture(model, list(layers), pool, before=True):
+            yield pools
+    finally:
+        for layer in layers.values():
+            layer.track_running_stats = True

@@ -5,18 +5,22 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from excise import inputs
+from excise._support import checks
+from excise._support.progress import Bar
 from excise.errors import InputError
-from excise.progress import Bar
-from excise.task import Batch, Ids, Task, positions, trained_parameters
-from excise.training import Fitted
+from excise.task.batches import to_double
+from excise.task.ids import Ids, positions
+from excise.task.losses import of_torch
+from excise.task.parameters import trained_parameters
+from excise.task.task import Task
+from excise.training.loop import Fitted
 
 
 def exact_fit(
@@ -53,8 +57,8 @@ def exact_fit(
     >>> exact_fit(task).model.weight.item()  # mean target / (1 + λ)
     1.0
     """
-    inputs.positive(tolerance, "tolerance")
-    max_iterations = inputs.whole(max_iterations, "max_iterations")
+    checks.positive(tolerance, "tolerance")
+    max_iterations = checks.whole(max_iterations, "max_iterations")
     began = time.perf_counter()
     objective = _Objective(task, positions(ids, len(task.train_set)))
     losses: list[float] = []
@@ -78,11 +82,11 @@ class _Objective:
     def __init__(self, task: Task, ids: Tensor) -> None:
         self.model = copy.deepcopy(task.model).double().eval()
         self.decay, self.loss = task.weight_decay, math.nan
-        # a loss may hold weights of its own, such as those of the classes
-        loss = copy.deepcopy(task.loss).double() if isinstance(task.loss, nn.Module) else task.loss
-        self._task = replace(task, model=self.model, loss=loss)
+        self._task = task.with_model(self.model)
+        if isinstance(task.loss, nn.Module) and not of_torch(task.loss):  # which may hold weights of its own
+            self._task = replace(task, model=self.model, loss=copy.deepcopy(task.loss).double())
         self._parameters = list(trained_parameters(self.model).values())
-        self._batches = [_double(batch) for batch in self._task.batches(ids, 1024)]
+        self._batches = [to_double(batch) for batch in self._task.batches(ids, 1024)]
         self._count = len(ids)
         self.start = parameters_to_vector(self._parameters).detach()
 
@@ -96,11 +100,11 @@ class _Objective:
     def derivatives(self) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """∇F at the model's weights, and the product of a vector with ∇²F there."""
         with torch.enable_grad():
-            slope = self.decay * parameters_to_vector(self._parameters)
+            gradient = self.decay * parameters_to_vector(self._parameters)
             for batch in self._batches:
                 loss = self._task.losses(self.model, batch).sum() / self._count
-                slope = slope + self._flat_grad(loss, create_graph=True)
-        return slope.detach(), lambda vector: self._flat_grad(slope, vector, retain_graph=True)
+                gradient = gradient + self._flat_grad(loss, create_graph=True)
+        return gradient.detach(), lambda vector: self._flat_grad(gradient, vector, retain_graph=True)
 
     def _flat_grad(self, of: Tensor, cotangent: Tensor | None = None, **options: bool) -> Tensor:
         parts = torch.autograd.grad(of, self._parameters, cotangent, materialize_grads=True, **options)
@@ -177,13 +181,3 @@ def _line_search(
         if reached <= value + 1e-4 * share * slope + rounding:
             return trial, reached
     return None
-
-
-def _double(batch: Batch) -> Batch:
-    if isinstance(batch, Tensor):
-        return batch.double() if batch.is_floating_point() else batch
-    if isinstance(batch, Mapping):
-        return {key: _double(value) for key, value in batch.items()}
-    if isinstance(batch, list | tuple):
-        return [_double(value) for value in batch]
-    return batch

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import hashlib
 import inspect
-import os
 import random
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from excise.errors import InputError, warn
-from excise.inputs import whole
-from excise.task import Ids, Task, positions
-from excise.training import fit
-from excise.weights import portable_state
+from excise._support.checks import whole
+from excise.errors import InputError
+from excise.task.hashing import described
+from excise.task.ids import Ids, all_but, positions
+from excise.task.task import Task
+from excise.task.wrapping import unwrapped
+from excise.training.loop import Fitted, fit
+from excise.training.model_cache import content_key, kept_model
 
 KEPT_IN = Path("~/.cache/excise/retrained")
-SECONDS = "__seconds__"  # beside the weights in a kept file
-PLAIN = bool | int | float | complex | str | bytes | Path | None
-
-
-class NotKeptWarning(UserWarning):
-    """A retrained model could not be written to the cache, so that it will have to be trained again."""
+SEEDS = 1000  # apart, so that audits with seeds next to each other share no retrained model
 
 
 @dataclass(frozen=True)
@@ -59,23 +50,27 @@ def retrain(
     """
     whole(seed, "seed", 0)
     gone = positions(forget, len(task.train_set))
-    file = None if cache is None else Path(cache).expanduser() / f"retrained-{_digest(task, gone, seed)}.safetensors"
-    found = None if file is None else _read(task, file)
-    if found is not None:
-        return found
-    begin = time.perf_counter()
-    model = _train(task, kept(task, gone), seed, progress=progress)
-    seconds = time.perf_counter() - begin
-    if file is not None:
-        _write(model, seconds, file)
-    return Retrained(model.eval(), seconds, False)
+    key = None if cache is None else content_key(task, sorted(gone.tolist()), int(seed), _recipe(task))
+    file = None if cache is None or key is None else Path(cache).expanduser() / f"model-{key}.safetensors"
+
+    def train() -> Fitted:
+        return Fitted(_train(task, all_but(gone, len(task.train_set)), seed, progress=progress).eval(), (), 0.0)
+
+    found = kept_model(file, task.model, train)
+    return Retrained(found.fitted.model, found.seconds, found.from_file)
 
 
-def kept(task: Task, forget: Ids) -> Tensor:
-    """Positions of all samples but these."""
-    keep = torch.ones(len(task.train_set), dtype=torch.bool)
-    keep[positions(forget, len(task.train_set))] = False
-    return keep.nonzero().flatten()
+def retrainings(
+    task: Task, forget: Ids, count: int, *, seed: int, cache: str | Path | None = None, progress: bool = False
+) -> Iterator[Retrained]:
+    """So many retrainings, one after the other, each with a seed of its own.
+
+    The seeds follow from ``seed`` alone: whoever asks for the same samples with the same seed finds the same models in
+    the cache, be it an audit or a comparison, and whoever asks for more of them finds the first ones there.
+    """
+    whole(seed, "seed", 0)
+    for number in range(whole(count, "count")):
+        yield retrain(task, forget, seed=SEEDS * (seed + 1) + number, cache=cache, progress=progress)
 
 
 def fresh(model: nn.Module, seed: int) -> nn.Module:
@@ -93,7 +88,7 @@ def fresh(model: nn.Module, seed: int) -> nn.Module:
     with seeded(seed), torch.no_grad():
         for weight in new.parameters():
             if weight.requires_grad:
-                weight.fill_(torch.nan)  # what is still so in the end nobody has set
+                weight.fill_(torch.nan)  # a weight that is still NaN in the end was set by nobody
         for name, module in reversed(list(new.named_modules())):  # parts before the whole, as when it was made
             mine = list(module.parameters(recurse=False))
             if not mine or any(weight.requires_grad for weight in mine):
@@ -142,11 +137,12 @@ def _train(task: Task, ids: Tensor, seed: int, *, progress: bool) -> nn.Module:
     if task.retrain is not None:
         with seeded(seed):
             model = task.retrain(ids, seed)
+        model = unwrapped(model) if isinstance(model, nn.Module) else model
         require_same_architecture(task.model, model, "task.retrain gave a model that")
         if model is task.model:
             raise InputError("task.retrain gave the task's own model back; it must make a new one and train that.")
         return model
-    start = replace(task, model=fresh(task.model, seed))
+    start = task.with_model(fresh(task.model, seed))
     return fit(start, ids=ids, seed=seed, progress=progress).model
 
 
@@ -164,134 +160,9 @@ def require_same_architecture(model: nn.Module, other: nn.Module, what: str) -> 
         )
 
 
-def hash_of_model(model: nn.Module) -> str:
-    """SHA-256 of a model's weights, names and shapes."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        _update(digest, name)
-        _update(digest, tensor)
-    return digest.hexdigest()
-
-
-def hash_of_samples(task: Task, ids: Ids | None = None) -> str:
-    """SHA-256 of samples of the training set, in their order; None for all."""
-    digest = hashlib.sha256()
-    chosen = torch.arange(len(task.train_set)) if ids is None else torch.as_tensor(ids, dtype=torch.long)
-    for batch in task.batches(chosen):
-        _update(digest, batch)
-    return digest.hexdigest()
-
-
-def _digest(task: Task, gone: Tensor, seed: int) -> str:
+def _recipe(task: Task) -> Any:
+    """What tells how it is trained; of frozen weights the values count, since a retraining keeps them."""
+    if task.retrain is not None:
+        return described(task.retrain)
     frozen = {name: weight for name, weight in task.model.named_parameters() if not weight.requires_grad}
-    parts: list[Any] = [
-        hash_of_samples(task),
-        sorted(gone.tolist()),
-        int(seed),
-        task.weight_decay,
-        str(task.model),
-        repr([(name, tuple(tensor.shape)) for name, tensor in task.model.state_dict().items()]),
-        _described(task.loss),
-        _described(task.forward),
-        ["fit", str(inspect.signature(fit)), _described(frozen)] if task.retrain is None else _described(task.retrain),
-    ]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-
-
-def _described(thing: Any) -> Any:
-    """What tells a recipe or loss from another, the same in every process: code, options and plain values read."""
-    if isinstance(thing, PLAIN):
-        return thing
-    if isinstance(thing, Tensor):
-        digest = hashlib.sha256()
-        _update(digest, thing)
-        return digest.hexdigest()
-    if isinstance(thing, list | tuple):
-        return [_described(one) for one in thing]
-    if isinstance(thing, set | frozenset):
-        return sorted(repr(_described(one)) for one in thing)
-    if isinstance(thing, Mapping):
-        return sorted((str(key), repr(_described(value))) for key, value in thing.items())
-    if isinstance(thing, CodeType):
-        return _described((thing.co_code, thing.co_names, thing.co_consts))
-    if isinstance(thing, functools.partial):
-        return _described((thing.func, thing.args, thing.keywords))
-    owner = getattr(thing, "__self__", thing)  # of a method
-    state = hash_of_model(owner) if isinstance(owner, nn.Module) else ""
-    return [
-        getattr(thing, "__qualname__", type(thing).__qualname__),
-        state,
-        _described(_plain(getattr(owner, "__dict__", {}))),
-        _described_function(_function_of(thing)),
-    ]
-
-
-def _function_of(thing: Any) -> Any:
-    """The Python function that is run when the thing is called, if there is one."""
-    if isinstance(thing, nn.Module):
-        return type(thing).forward
-    function = thing if hasattr(thing, "__code__") else type(thing).__call__
-    return function if hasattr(function, "__code__") else None
-
-
-def _described_function(function: Any) -> Any:
-    if function is None:
-        return None
-    code, known = function.__code__, function.__globals__
-    read = {name: known[name] for name in _names_in(code) if name in known}
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # of a name that has no value yet
-            read[name] = cell.cell_contents
-    return _described((code, function.__defaults__, function.__kwdefaults__, _plain(read)))
-
-
-def _names_in(code: CodeType) -> set[str]:
-    """Names that a function reads, also in the functions inside it."""
-    inner = (_names_in(part) for part in code.co_consts if isinstance(part, CodeType))
-    return set(code.co_names).union(*inner)
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if isinstance(value, PLAIN)}
-
-
-def _update(digest: Any, value: Any) -> None:
-    if isinstance(value, Tensor):
-        digest.update(repr((value.dtype, tuple(value.shape))).encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    elif isinstance(value, Mapping):
-        for key in sorted(value):
-            _update(digest, str(key))
-            _update(digest, value[key])
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _update(digest, item)
-    else:
-        digest.update(repr(value).encode())
-
-
-def _read(task: Task, file: Path) -> Retrained | None:
-    """The model that was kept; None if there is none, or if the file is damaged."""
-    if not file.is_file():
-        return None
-    model = copy.deepcopy(task.model)
-    try:
-        state = load_file(file)
-        seconds = float(state.pop(SECONDS))
-        model.load_state_dict(state)
-    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError):
-        return None
-    return Retrained(model.eval(), seconds, True)
-
-
-def _write(model: nn.Module, seconds: float, file: Path) -> None:
-    state = portable_state(model)
-    draft = file.with_suffix(f".{os.getpid()}")  # renamed when whole, so that a stopped run leaves no half of a file
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_file({**state, SECONDS: torch.tensor(seconds, dtype=torch.float64)}, draft)
-        draft.replace(file)
-    except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        warn(f"cache={str(file.parent)!r} can't keep the retrained model ({error}); pass another.", NotKeptWarning)
+    return ["fit", str(inspect.signature(fit)), described(frozen)]

@@ -1,9 +1,4 @@
-"""Which slices carry a sample: the ways to choose the block that is updated, each with its reasons.
-
-L-FOCI reads the observations (activations and losses over a sample's perturbed copies). Over all slices of a deep
-network together, as in the paper, it hardly ever looks past the output layer, because given the logits the loss depends
-on nothing before them; done layer by layer, every depth contributes.
-"""
+"""L-FOCI on what was observed of samples: the Markov blanket of the loss among the slices, by layer or of all."""
 
 from __future__ import annotations
 
@@ -12,22 +7,20 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from excise.activations import Observation, Watched
-from excise.selection import Method, lfoci, threads_of
-from excise.slices import Slices
+from excise.slices.activations import LayerActivations, Observation
+from excise.slices.slices import Slices
+from excise.statistics.foci import Method, lfoci, threads_of
 
-Way = Literal["per-layer", "joint", "cheap", "one", "random", "largest-change", "all"]
-WAYS = ("per-layer", "joint", "cheap", "one", "random", "largest-change", "all")
 MOST_PER_LAYER = 3  # columns that L-FOCI looks for in one layer of one sample
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectedSlices:
     """The chosen slices, by number, and why."""
 
     numbers: tuple[int, ...]
@@ -37,9 +30,9 @@ class Choice:
     """How many of the samples picked it."""
 
 
-def choose_per_layer(
+def blanket_per_layer(
     observations: Sequence[Observation], slices: Slices, *, share: float, seed: int, n_jobs: int | None = None
-) -> Choice:
+) -> SelectedSlices:
     """L-FOCI for each sample and layer; then the most-voted share of each layer's slices.
 
     Where it finds nothing at all, as for a sample whose loss hardly reacts, each layer's slice of largest T is taken.
@@ -65,17 +58,21 @@ def choose_per_layer(
         numbers += picked[: max(1, math.ceil(share * layer.units))]
     if not numbers:  # the loss does not change at all: nothing tells the slices apart
         numbers = list(range(slices.offsets[-2], slices.offsets[-1]))
-    return Choice(tuple(sorted(numbers)), dict(scores), dict(votes))
+    return SelectedSlices(tuple(sorted(numbers)), dict(scores), dict(votes))
 
 
 def _search(
-    searches: Sequence[tuple[int, Watched, NDArray[np.float64]]], seed: int, n_jobs: int | None, *, keep_first: bool
+    searches: Sequence[tuple[int, LayerActivations, NDArray[np.float64]]],
+    seed: int,
+    n_jobs: int | None,
+    *,
+    keep_first: bool,
 ) -> list[list[tuple[int, float]]]:
     """For each layer and sample the slices that L-FOCI picks, by number, with their T."""
     threads = threads_of(n_jobs)
     inner = threads if len(searches) < threads else 1  # many searches side by side, or many threads in one
 
-    def search(of: tuple[int, Watched, NDArray[np.float64]]) -> list[tuple[int, float]]:
+    def search(of: tuple[int, LayerActivations, NDArray[np.float64]]) -> list[tuple[int, float]]:
         low, watched, losses = of
         picks = _lfoci(watched.values, losses, seed, inner, max_features=MOST_PER_LAYER, keep_first=keep_first)
         return [(low + int(watched.units[column]), score) for column, score in picks]
@@ -84,7 +81,7 @@ def _search(
         return list(pool.map(search, searches))
 
 
-def choose_jointly(
+def blanket_of_all(
     observations: Sequence[Observation],
     slices: Slices,
     *,
@@ -92,7 +89,7 @@ def choose_jointly(
     method: Method = "full",
     keep_first: bool = True,
     n_jobs: int | None = None,
-) -> Choice:
+) -> SelectedSlices:
     """The paper's way: L-FOCI over all slices together, for each sample; the union."""
     votes: Counter[int] = Counter()
     scores: dict[int, float] = defaultdict(float)
@@ -106,25 +103,8 @@ def choose_jointly(
             votes[int(numbers[column])] += 1
             scores[int(numbers[column])] += score
     if not votes:
-        return Choice(tuple(range(slices.offsets[-2], slices.offsets[-1])))
-    return Choice(tuple(sorted(votes)), dict(scores), dict(votes))
-
-
-def choose_at_random(like: Choice, slices: Slices, *, seed: int) -> Choice:
-    """As many slices of each layer as another choice has, at random: what a choice has to beat."""
-    rng = np.random.default_rng(seed)
-    numbers: list[int] = []
-    for low, layer in zip(slices.offsets, slices.layers, strict=False):
-        count = sum(low <= number < low + layer.units for number in like.numbers)
-        numbers += (low + rng.permutation(layer.units)[:count]).tolist()
-    return Choice(tuple(sorted(numbers)))
-
-
-def choose_largest(size_of_change: NDArray[np.float64], *, share: float) -> Choice:
-    """The slices that a full update would change most (eq. 6), of all layers together."""
-    count = max(1, math.ceil(share * len(size_of_change)))
-    order = np.argsort(-size_of_change, kind="stable")[:count]
-    return Choice(tuple(sorted(order.tolist())), {int(i): float(size_of_change[i]) for i in order})
+        return SelectedSlices(tuple(range(slices.offsets[-2], slices.offsets[-1])))
+    return SelectedSlices(tuple(sorted(votes)), dict(scores), dict(votes))
 
 
 def _lfoci(

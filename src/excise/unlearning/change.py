@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from excise.errors import NeverSupportedError, NotYetSupportedError
-from excise.forgotten import Forgotten
-from excise.privacy import Certificate
-from excise.slices import Layer, find_slices, trainable
+from excise.privacy.certificate import Certificate
+from excise.slices.layers import Layer
+from excise.slices.slices import find_slices
+from excise.task.parameters import trainable
+from excise.unlearning.forgotten import Forgotten
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Denial: a loss that asks the opposite of the samples to forget, and no more than that.
 
 A model that knows a class or a person by heart has hardly any gradient there, which is what Newton steps go by. The
-loss -log(1 - p) of the probability p = e^-ℓ that the model gives to a sample's answer has its largest slope just there,
-and none where the answer is no longer given. That is also what retraining comes to: a model that never saw the class
-does not name it.
+loss -log(1 - p) of the probability p = e^-ℓ that the model gives to a sample's answer has its largest gradient just
+there, and none where the answer is no longer given. That is also what retraining comes to: a model that never saw the
+class does not name it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from excise.task import Task
-from excise.turns import Turns
+from excise._support.turns import RoundRobin
+from excise.task.losses import NO_CLASS
+from excise.task.task import Task
 
 LEAST_LOSS = 1e-7
 """Below, 1 - e^-ℓ is rounding error, and there is nothing to go by."""
-NO_CLASS = -100
-"""The label that cross-entropy leaves out unless told otherwise."""
 
 
 class Denial:
@@ -25,7 +24,7 @@ class Denial:
 
     def __init__(self, task: Task, ids: Tensor, *, size: int, seed: int) -> None:
         self._task, self._ids = task, ids
-        self._turns = Turns(len(ids), size, seed)
+        self._turns = RoundRobin(len(ids), size, seed)
 
     def loss(self, model: nn.Module) -> Tensor:
         """Mean denial of the next few samples."""

@@ -8,7 +8,7 @@ the image itself, while it goes on learning the retained ones, it forgets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from excise._support.checks import positive, require, whole
+from excise._support.turns import RoundRobin
 from excise.errors import InputError
-from excise.inputs import positive, require, whole
-from excise.task import Batch, Task
-from excise.turns import Turns
+from excise.task.batches import Batch, inputs_of, real_values, with_inputs, with_real_values
+from excise.task.task import Task
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,12 @@ class Lesson:
 
     def __init__(self, task: Task, model: nn.Module, ids: Tensor, views: Views, seed: int) -> None:
         self._task, self._ids, self._views = task, ids, views
-        self._turns = Turns(len(ids), views.batch_size, seed)
+        self._turns = RoundRobin(len(ids), views.batch_size, seed)
         with torch.no_grad():
-            parts = [mean_answers(task, model, batch, views) for batch in task.batches(ids, task.modest_batch(128))]
+            parts = [
+                mean_answers(task, model, batch, views)
+                for batch in task.batches(ids, task.batch_size_within_memory(128))
+            ]
         self._answers = (torch.cat(parts) / views.temperature).softmax(1)
 
     def loss(self, model: nn.Module) -> Tensor:
@@ -96,23 +100,13 @@ class Lesson:
 
 def mean_answers(task: Task, model: nn.Module, batch: Batch, views: Views) -> Tensor:
     """Mean logits over the views of a batch."""
-    key, inputs = _inputs(batch)
-    answers = [task.outputs(model, _with(batch, key, view))[0] for view in views.of(inputs)]
+    inputs = inputs_of(batch)
+    # views of one's own may be of any tensor
+    values = inputs if isinstance(inputs, Tensor) else real_values(inputs)
+    if values is None:
+        raise InputError("views need real-valued inputs, such as images; a batch has none.")
+    altered = (with_inputs(batch, with_real_values(inputs, view)) for view in views.of(values))
+    answers = [task.outputs(model, other)[0] for other in altered]
     if answers[0].ndim != 2:
         raise InputError(f"views need logits of classes, n × classes, not outputs of shape {tuple(answers[0].shape)}.")
     return torch.stack(answers).mean(0)
-
-
-def _inputs(batch: Batch) -> tuple[str | int, Tensor]:
-    if not isinstance(batch, Mapping):
-        return 0, batch[0]
-    for key, value in batch.items():
-        if key != "labels" and isinstance(value, Tensor) and value.is_floating_point():
-            return key, value
-    raise InputError("views need real-valued inputs, such as images; a batch has none.")
-
-
-def _with(batch: Batch, key: str | int, inputs: Tensor) -> Batch:
-    if isinstance(batch, Mapping):
-        return {**batch, key: inputs}
-    return [inputs, *batch[1:]]

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from excise.reproduce.run import Run
+from excise.reproduce.framework.run import Run
 
 S = TypeVar("S")
 Verdict = Literal["confirmed", "not confirmed", "out of reach"]

@@ -54,10 +54,19 @@ def band(axes: Any, across: Sequence[float], runs: Any, label: str, *, log: bool
         axes.fill_between(across, low, high, color=line["color"], alpha=0.18, linewidth=0)
 
 
+def legend_above(figure: Any, axes: Any, columns: int | None = None) -> None:
+    """One legend for all panels, over them; in one row unless it has columns."""
+    _legend(figure, axes, columns, "outside upper center")
+
+
 def legend_below(figure: Any, axes: Any, columns: int) -> None:
     """One legend for all panels, under them."""
+    _legend(figure, axes, columns, "outside lower center")
+
+
+def _legend(figure: Any, axes: Any, columns: int | None, place: str) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+    figure.legend(handles, labels, loc=place, ncols=columns or len(labels), fontsize=8, frameon=False)
 
 
 def tidy(axes: Any, *, x: str, y: str, title: str = "", legend: bool = False) -> None:

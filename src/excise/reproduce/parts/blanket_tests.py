@@ -11,8 +11,8 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma
 
-from excise.dependence import ranks
-from excise.neighbors import Floats, Ints, compiled, nearest
+from excise.statistics._neighbors import Floats, Ints, compiled, nearest
+from excise.statistics.dependence import ranks
 
 Statistic = Callable[[Floats], float]
 """A coefficient as a function of y, with what does not depend on y at hand."""

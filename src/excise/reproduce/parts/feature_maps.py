@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from excise.neighbors import Floats
 from excise.networks.small import seeded
+from excise.statistics._neighbors import Floats
 
 
 class FeatureMaps(nn.Module):

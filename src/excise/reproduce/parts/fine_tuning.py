@@ -6,19 +6,20 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from excise._support.progress import Bar
 from excise.datasets.huggingface import distilbert_folder, minilm_folder
 from excise.datasets.ledgar import PROTOTYPES, Provision
 from excise.errors import MissingExtraError
-from excise.progress import Bar
-from excise.task import Ids, Task, positions
-from excise.training import GradientRecorder, batch_sizes, own_randomness
+from excise.task.ids import Ids, positions
+from excise.task.task import Task
+from excise.training.loop import Pass, Step, descend, own_randomness
+from excise.training.trace import GradientRecorder
 
 DISTILBERT, MINILM, TINY = "distilbert-base-uncased", "all-MiniLM-L6-v2", "a tiny BERT of random weights"
 WARM_UP = 0.1  # of the steps, in which the learning rate rises
@@ -133,38 +134,35 @@ def fine_tune(
     decayed = [weight for weight in weights if weight.ndim > 1]
     others = [weight for weight in weights if weight.ndim <= 1]  # biases and norms
     chosen = positions(ids, len(task.train_set))
-    sizes = batch_sizes(len(chosen), batch_size)
-    steps = epochs * len(sizes)
     optimizer = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": task.weight_decay}, {"params": others, "weight_decay": 0.0}],
         lr=learning_rate,
         eps=1e-8,
         fused=True,
     )
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(warm_up_linear, steps=steps))
-    generator = torch.Generator().manual_seed(seed)
-    losses = []
-    for epoch in range(1, epochs + 1):
-        model.train()
-        total = 0.0
-        with own_randomness(generator):
-            order = chosen[torch.randperm(len(chosen), generator=generator)]
-            for some in order.split(sizes):
-                loss = task.losses(model, task.batch(some)).mean()
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(weights, clip, norm_type=math.inf)
-                optimizer.step()
-                scheduler.step()
-                total += float(loss.detach()) * len(some)
-                bar.advance(len(some))
-        losses.append(total / len(chosen))
-        if recorder is not None and epoch > epochs - 2:
+
+    def clipped(step: Step) -> None:
+        nn.utils.clip_grad_norm_(weights, clip, norm_type=math.inf)
+        bar.advance(step.samples)
+
+    passes = descend(
+        optimizer,
+        [Pass(chosen, lambda some: task.losses(model, task.batch(some)).mean())] * epochs,
+        batch_size=batch_size,
+        share=warm_up_linear,
+        generator=torch.Generator().manual_seed(seed),
+        before_step=clipped,
+    )
+    losses: list[float] = []
+    model.train()
+    for loss in passes:
+        losses.append(loss)
+        if recorder is not None and len(losses) > epochs - 2:
             recorder.end_of_epoch(model)
     return model.eval(), losses
 
 
-def warm_up_linear(step: int, *, steps: int) -> float:
+def warm_up_linear(step: int, steps: int) -> float:
     """The share of the learning rate: it rises for a tenth of the steps, then falls to 0, both along a line."""
     rising = max(1, round(WARM_UP * steps))
     return (step + 1) / rising if step < rising else max(0.0, (steps - step) / max(1, steps - rising))

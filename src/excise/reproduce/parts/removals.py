@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
-from excise.errors import InputError
-from excise.inputs import require
-from excise.progress import Bar
+from excise._support.checks import require
+from excise._support.progress import Bar
+from excise.errors import InputError, NothingForgotten
+from excise.task import ids
+from excise.unlearning.unlearner import Unlearner
 
 Scores = Mapping[str, float]
 
@@ -60,6 +64,31 @@ def supported_removals(removed: Sequence[int], scores: Sequence[float], *, drop:
             return Supported(last, drop, ended=True)
         last = int(count)
     return Supported(last, drop, ended=False)
+
+
+def all_but(gone: ids.Ids, count: int) -> NDArray[np.int64]:
+    """Positions of the samples that are left of so many, as an array, which studies index their data by.
+
+    >>> all_but([3, 0], 5).tolist()
+    [1, 2, 4]
+    """
+    return np.asarray(ids.all_but(gone, count))
+
+
+def one_at_a_time(
+    unlearner: Unlearner, *, epsilon: float | None = None, delta: float | None = None
+) -> Callable[[int], nn.Module]:
+    """A function that makes the unlearner forget one more sample, and gives the model then."""
+    return lambda sample: model_after(unlearner, [sample], epsilon=epsilon, delta=delta)
+
+
+def model_after(
+    unlearner: Unlearner, ids: Sequence[int], *, epsilon: float | None = None, delta: float | None = None
+) -> nn.Module:
+    """The model that has forgotten the samples; where the guard allows nothing, as it was, and scores show it."""
+    with contextlib.suppress(NothingForgotten):
+        unlearner.forget(ids, epsilon=epsilon, delta=delta)
+    return unlearner.model
 
 
 def remove_one_by_one(

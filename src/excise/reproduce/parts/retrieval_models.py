@@ -14,14 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from excise.errors import InputError
+from excise.evidence.utility import Retrieval, retrieval
 from excise.networks.drawing import drawn
 from excise.networks.embedder import Embedder
 from excise.networks.mobilenet import mobilenet_v2
 from excise.networks.resnet import resnet20, resnet50, resnet56
-from excise.reproduce.people import Album, People
-from excise.task import Ids, Task, positions
-from excise.training import GradientRecorder, GradientTrace, batch_sizes
-from excise.utility import Retrieval, retrieval
+from excise.reproduce.parts.people import Album, People
+from excise.task.ids import Ids, positions
+from excise.task.task import Task
+from excise.training.loop import batch_sizes
+from excise.training.trace import GradientRecorder, GradientTrace
 
 HEAD = ("linear.", "fc.", "classifier.")  # what the last layer is called in files of weights
 TOGETHER = 64  # images in a forward pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,37 +14,29 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from excise import objective
-from excise.batchnorm import reestimate
 from excise.datasets.cifar import load_cifar, normalised
 from excise.errors import InputError
-from excise.networks.drawing import drawn
-from excise.networks.resnet import FourStageResNet, ProjectedBlock
-from excise.paper import paper_sigma
-from excise.reproduce.batchnorm_claims import (
-    ACCURACY,
-    EVEN,
-    JOINED,
-    KEPT,
-    LITERAL,
-    LIVELY,
-    NORM,
-    OURS,
-    RETRAININGS,
-    UNLEARNED,
-    draw,
-    judge,
-)
-from excise.reproduce.experiment import Experiment, Measured
-from excise.reproduce.kept import kept_fit
-from excise.reproduce.published_removals import PublishedRemovals, choose_by_lfoci
-from excise.reproduce.run import Run
-from excise.slices import find_slices
-from excise.task import Task, evaluating, trained_parameters
-from excise.training import Fitted, batch_sizes, fit, own_randomness
-from excise.unlearn import Unlearner
+from excise.reproduce.framework.experiment import Measured
+from excise.reproduce.framework.fits import kept_fit
+from excise.reproduce.framework.run import Run
+from excise.reproduce.parts.published_removals import published_removals, published_sigma
+from excise.reproduce.parts.removals import one_at_a_time
+from excise.reproduce.parts.scores import is_right
+from excise.reproduce.studies.batchnorm.networks import NETWORKS, refusal
+from excise.task import objective
+from excise.task.parameters import norm, trained_parameters
+from excise.task.task import Task, evaluating
+from excise.training.batchnorm import reestimate
+from excise.training.loop import Fitted, batch_sizes, fit, own_randomness
+from excise.unlearning.unlearner import Unlearner
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
+KEPT, JOINED, EVEN = "last batch kept", "lone sample joins (ours)", "even batches"
+RETRAININGS = (KEPT, JOINED, EVEN)
+OURS, LITERAL, QUIET = "ours", "paper", "paper, without its noise"
+UNLEARNED = (OURS, LITERAL, QUIET)
+ACCURACY, NORM = "validation accuracy", "residual gradient norm"
+LIVELY = 0.5  # momentum of running statistics at which the last batch counts most, to see whether they are the cause
 
 
 @dataclass(frozen=True)
@@ -66,42 +58,6 @@ class Settings:
     epsilon: float = 0.1
     delta: float = 0.01
     validated: int = 10_000
-
-
-# ---------------------------------------------------------------------------------------------------------- networks
-
-
-def small_network(seed: int, *, width: int = 16) -> nn.Sequential:
-    """Three convolutions with batch normalisation, the last of 4 × 4 pixels, and a linear layer."""
-
-    def make() -> nn.Sequential:
-        layers: list[nn.Module] = []
-        before = 3
-        for after in (width, 2 * width, 4 * width):
-            convolution = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
-            layers += [convolution, nn.BatchNorm2d(after), nn.ReLU()]
-            before = after
-        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
-
-    return drawn(make, seed)
-
-
-def published_network(seed: int, *, width: int = 64) -> FourStageResNet:
-    """The ResNet-18 of Torch Hub, made for ImageNet: of 32 × 32 pixels its last maps have one."""
-    return drawn(lambda: FourStageResNet(ProjectedBlock, (2, 2, 2, 2), classes=10, width=width), seed)
-
-
-NETWORKS = {"small": small_network, "ResNet-18": published_network}
-
-
-def refusal() -> str:
-    """What batch normalisation says to a single image whose maps have one pixel; empty if it says nothing."""
-    network = published_network(0, width=8).train()
-    try:
-        network(torch.zeros(1, 3, 32, 32))
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 # ---------------------------------------------------------------------------------------------------------- training
@@ -234,7 +190,7 @@ def measure(run: Run[Settings]) -> Measured:
         "true norm": {series: [one[series]["true norm"] for one in runs] for series in RETRAININGS},
         "causes": {name: [one["causes"][name] for one in runs] for name in runs[0]["causes"]},
         "refusal": run.step("a network whose last maps have one pixel", refusal),
-        "sigma": _sigma(settings),
+        "sigma": published_sigma(settings, settings.samples),
         "batches": len(plain_sizes(settings.samples, settings.batch_size)),
     }
 
@@ -292,10 +248,7 @@ def _scored(task: Task, model: nn.Module | None, ids: Tensor, sizes: Sequence[in
 
 def accuracy(task: Task, model: nn.Module) -> float:
     """On the test set."""
-    images, labels = task.test_set.tensors
-    with torch.no_grad(), evaluating(model):
-        right = torch.cat([model(batch).argmax(1) for batch in images.split(500)]) == labels
-    return float(right.double().mean())
+    return float(is_right(model, task.test_set, batch_size=500).double().mean())
 
 
 def gradient_norms(task: Task, model: nn.Module, ids: Tensor, sizes: Sequence[int]) -> tuple[float, float]:
@@ -304,10 +257,10 @@ def gradient_norms(task: Task, model: nn.Module, ids: Tensor, sizes: Sequence[in
     with evaluating(model):
         for batch in ids.split(list(sizes)):
             slopes = objective.gradient(task, model, batch)
-            norms.append(objective.norm(slopes) / len(batch))
+            norms.append(norm(slopes) / len(batch))
             total = slopes if total is None else {name: total[name] + slopes[name] for name in slopes}
     assert total is not None
-    return float(np.mean(norms)), objective.norm(total) / len(ids)
+    return float(np.mean(norms)), norm(total) / len(ids)
 
 
 def _causes(task: Task, count: int, joined: float, settings: Settings, seed: int) -> dict[str, float]:
@@ -341,7 +294,12 @@ def _unlearned(run: Run[Settings], series: str, start: Task, fitted: Fitted, see
     """Over the same removals, one after the other, without retraining."""
     settings = run.settings
     task = replace(start, model=fitted.model)
-    forget = _ours(task, seed) if series == OURS else _published(task, fitted, settings, series, seed)
+    if series == OURS:
+        forget = one_at_a_time(Unlearner(task, batch_statistics="reestimate", seed=seed, n_jobs=1))
+    else:
+        assert fitted.trace is not None
+        sigma = published_sigma(settings, settings.samples) if series == LITERAL else 0.0
+        forget = published_removals(task, fitted.trace, copies=settings.copies, sigma=sigma, seed=seed).forget
     wanted = counts(settings)
     found: dict[str, list[float]] = {ACCURACY: [], NORM: []}
     model, ruined = task.model, False
@@ -359,74 +317,3 @@ def _unlearned(run: Run[Settings], series: str, start: Task, fitted: Fitted, see
                 sizes = batch_sizes(len(ids), settings.batch_size)
                 found[NORM].append(gradient_norms(task, model, ids, sizes)[0])
     return found
-
-
-def _ours(task: Task, seed: int) -> Callable[[int], nn.Module]:
-    unlearner = Unlearner(task, batch_statistics="reestimate", seed=seed, n_jobs=1)
-    return lambda sample: unlearner.forget([sample]).model
-
-
-def _published(task: Task, fitted: Fitted, settings: Settings, series: str, seed: int) -> Callable[[int], nn.Module]:
-    assert fitted.trace is not None
-    choose = choose_by_lfoci(task, find_slices(task.model), copies=settings.copies, seed=seed)
-    sigma = _sigma(settings) if series == LITERAL else 0.0
-    return PublishedRemovals(task, fitted.trace, choose, sigma=sigma, seed=seed).forget
-
-
-def _sigma(settings: Settings) -> float:
-    return paper_sigma(
-        samples=settings.samples,
-        weight_decay=settings.weight_decay,
-        epsilon=settings.epsilon,
-        delta=settings.delta,
-    )
-
-
-HERE = Settings(
-    network="small",
-    removals=111,
-    offsets=(-15, -7, -3, -1, 0, 1, 2, 8),
-    epochs=10,
-    learning_rate=0.1,
-    weight_decay=0.01,
-    copies=250,
-    validated=2000,
-)
-
-EXPERIMENT = Experiment(
-    name="batchnorm",
-    title="retraining with batch normalisation where one sample is left over",
-    where="appendix B, Retraining Results on CIFAR",
-    data="1,000 images of CIFAR-10 and 2,000 of its test images",
-    published=Settings(),
-    settings=HERE,
-    quick=replace(
-        HERE,
-        samples=130,
-        removals=3,
-        offsets=(-1, 0, 1, 2),
-        runs=1,
-        epochs=2,
-        weight_decay=0.1,
-        copies=64,
-        validated=200,
-    ),
-    measure=measure,
-    draw=draw,
-    judge=judge,
-    notes="""
-*Last batch kept* is the plain loop: whole batches, and whatever is left as a last one. *Ours* is `excise.fit`, in
-which a lone sample joins the batch before; at all other counts it is the plain loop. *Even batches* are as many, of
-sizes that differ by one at the most. All start from the same weights and shuffle by the same seed, and each count
-removes the first so many samples. *Unlearned* goes over the same removals one sample at a time without retraining: ours
-with the batch statistics re-estimated on what remains, the published step with its noise, and the same step without it.
-
-The paper gives no settings for this figure; those beside ours are of its scripts for 1,000 images. They train the
-ResNet-18 of Torch Hub, which is made for ImageNet: 32 × 32 pixels become a single one, so that batch normalisation has
-one value per channel and refuses a batch of one image. The scripts' starting points (38 removals of 1,000 and 30 of
-20,000, with batches of 64) are where the next removal leaves one sample over, and their loop has lines to skip such a
-batch. Here a small network keeps 4 × 4 pixels, so that it can be trained on one image, and trains within two seconds;
-its learning rate was chosen on other seeds than the one reported.
-""",
-    size=(14.0, 4.6),
-)

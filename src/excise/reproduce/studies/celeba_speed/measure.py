@@ -13,17 +13,15 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KDTree
 
 from excise.datasets.celeba import load_attributes
-from excise.dependence import codec, lcodec, ranks
-from excise.neighbors import Floats, Ints
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
-from excise.reproduce.plots import tidy
-from excise.reproduce.run import Run
-from excise.selection import foci, lfoci
+from excise.reproduce.framework.experiment import Measured
+from excise.reproduce.framework.run import Run
+from excise.statistics._neighbors import Floats, Ints
+from excise.statistics.dependence import codec, lcodec, ranks
+from excise.statistics.foci import foci, lfoci
 
 Table = NDArray[np.int8]
 Find = Callable[[Floats], Ints]
 FOCI, LFOCI = "FOCI, CODEC", "L-FOCI, L-CODEC"
-LOOKS = {FOCI: "#8c8c8c", LFOCI: "#1f77b4"}
 VANISHING, PREDICTORS, LITERAL = "vanishing noise", "noise on the predictors", "noise on all variables"
 
 
@@ -186,144 +184,3 @@ def _median_time(find: Find, parts: Sequence[Floats]) -> float:
 def _originals(columns: Any, target: int) -> list[int]:
     """Positions among all attributes, from those without the target."""
     return [int(column) + (column >= target) for column in columns]
-
-
-def draw(measured: Measured, figure: Any) -> None:
-    """A pair of columns per attribute, seconds on a logarithmic axis: the textbook above, this package below."""
-    names = measured["attributes"]
-    places = np.arange(len(names))
-    panels = figure.subplots(2, 1, sharex=True, sharey=True)
-    for axes, kind, whose in zip(
-        panels, ("textbook", "ours"), ("textbook (kd-trees)", "this package (foci, lfoci)"), strict=True
-    ):
-        for side, (name, color) in enumerate(LOOKS.items()):
-            heights = [one["seconds"][name] for one in measured[kind]]
-            axes.bar(places + 0.4 * (side - 0.5), heights, width=0.4, color=color, label=name)
-        axes.set_yscale("log")
-        tidy(axes, x="", y="seconds", title=f"{whose}, {measured['rows'][kind]:,} rows")
-    least = min(min(one["seconds"].values()) for kind in ("textbook", "ours") for one in measured[kind])
-    panels[0].set_ylim(bottom=0.5 * least)
-    panels[0].legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
-    panels[1].set_xlim(-0.7, len(names) - 0.3)
-    panels[1].set_xticks(places, names, rotation=90, fontsize=7)
-
-
-def judge(measured: Measured) -> list[Claim]:
-    """By shares of the attributes, sums of seconds and mean coefficients; the rules stand in the claims."""
-    textbook, ours = _ratios(measured["textbook"]), _ratios(measured["ours"])
-    return [
-        _textbook_claim(measured, textbook),
-        _ties_claim(measured["growth"]),
-        _our_claim(measured, ours),
-        _expectation_claim(measured["coefficients"]),
-        _blanket_claim(measured),
-    ]
-
-
-def _textbook_claim(measured: Measured, ratios: Floats) -> Claim:
-    per_one = [
-        (one["seconds"][FOCI] / one["evaluations"][FOCI]) / (one["seconds"][LFOCI] / one["evaluations"][LFOCI])
-        for one in measured["textbook"]
-    ]
-    quicker = float(np.mean(ratios > 1))
-    return Claim(
-        "Figure: L-CODEC finds the blanket of each CelebA attribute faster than CODEC (bars, no figures in the text)",
-        f"textbook searches on {measured['rows']['textbook']:,} rows: L-FOCI is faster for {quicker:.0%} of the "
-        f"attributes (counts as confirmed from 90 %), by a median of {np.median(ratios):.1f} times; one coefficient "
-        f"by {np.median(per_one):.1f} times",
-        judged(quicker >= 0.9),
-    )
-
-
-def _ties_claim(growth: Measured) -> Claim:
-    first, last = (growth["seconds"][FOCI][k] / growth["seconds"][LFOCI][k] for k in (0, -1))
-    return Claim(
-        'with many equal values "the cost of tie-breaking ... can become prohibitive"',
-        f"by the textbook, which lists ties, one coefficient in four attributes takes {first:.1f} times as long with "
-        f"ties as with noise at {growth['rows'][0]:,} rows and {last:.1f} times at {growth['rows'][-1]:,} (confirmed "
-        "from twice as long)",
-        judged(last >= 2),
-    )
-
-
-def _our_claim(measured: Measured, ratios: Floats) -> Claim:
-    total = {name: sum(one["seconds"][name] for one in measured["ours"]) for name in LOOKS}
-    return Claim(
-        "so that noise is needed against ties",
-        f"`foci` {total[FOCI]:.0f} s, `lfoci` {total[LFOCI]:.0f} s for {len(ratios)} attributes on "
-        f"{measured['rows']['ours']:,} rows, one core (confirmed if `lfoci` took at most 80 %)",
-        judged(total[LFOCI] <= 0.8 * total[FOCI]),
-        "Here one of the tied rows is drawn without listing them, so CODEC is as fast as L-CODEC and nothing is left "
-        "for noise to save; differences between two bars come from searches that end after different numbers of steps.",
-    )
-
-
-def _expectation_claim(coefficients: Sequence[dict[str, list[float]]]) -> Claim:
-    mean = {name: np.array([np.mean(one[name]) for one in coefficients]) for name in coefficients[0]}
-    off = {name: float(np.mean(values - mean["CODEC"])) for name, values in mean.items()}
-    return Claim(
-        'L-CODEC: "in expectation, this will still lead to the true dependence measure"',
-        f"mean of T(Y, blanket) over the attributes: CODEC {mean['CODEC'].mean():.3f}; the difference is "
-        f"{off[VANISHING]:+.3f} with {VANISHING}, {off[PREDICTORS]:+.3f} with {PREDICTORS}, {off[LITERAL]:+.3f} with "
-        f"{LITERAL}, the paper's equation (confirmed if that is within 0.02)",
-        judged(abs(off[LITERAL]) <= 0.02),
-        "Noise on a two-valued Y puts equal values in a random order that nothing can predict, so T shrinks. This "
-        "package leaves Y as it is, and its noise on the predictors is the vanishing one unless told otherwise.",
-    )
-
-
-def _blanket_claim(measured: Measured) -> Claim:
-    shared = float(np.mean([overlap(one["sets"][FOCI], one["sets"][LFOCI]) for one in measured["textbook"]]))
-    chance = float(np.mean([overlap(*one["two_draws"]) for one in measured["textbook"]]))
-    whole = float(np.mean([overlap(one["sets"][FOCI], one["sets"][LFOCI]) for one in measured["ours"]]))
-    sizes = {name: np.mean([len(one["sets"][name]) for one in measured["textbook"]]) for name in LOOKS}
-    full = {name: np.mean([len(one["sets"][name]) for one in measured["ours"]]) for name in LOOKS}
-    verdict: Verdict = judged(shared >= chance - 0.1)
-    return Claim(
-        "Both identify the sufficient subset (so their blankets should be alike)",
-        f"textbook blankets share {shared:.0%} of their attributes ({sizes[FOCI]:.1f} and {sizes[LFOCI]:.1f} on "
-        f"average); two searches by CODEC that differ only in how ties are drawn share {chance:.0%}; `foci` and "
-        f"`lfoci` on {measured['rows']['ours']:,} rows share {whole:.0%} ({full[FOCI]:.1f} and {full[LFOCI]:.1f})",
-        verdict if chance >= 0.5 else "out of reach",
-        "Confirmed if the first share is at most ten points below the second, and out of reach if that is below half: "
-        "the rows are too few to tell. A search ends when no T is above 0, so its last steps are chance in both.",
-    )
-
-
-def _ratios(searches: Sequence[dict[str, Any]]) -> Floats:
-    return np.array([one["seconds"][FOCI] / one["seconds"][LFOCI] for one in searches])
-
-
-def overlap(one: Sequence[int], other: Sequence[int]) -> float:
-    """Jaccard's index of two sets: what both hold, as a share of what either holds.
-
-    >>> overlap([1, 2, 3], [2, 3, 4])
-    0.5
-    """
-    either = set(one) | set(other)
-    return len(set(one) & set(other)) / len(either) if either else 1.0
-
-
-EXPERIMENT = Experiment(
-    name="celeba-speed",
-    title="wall-clock of Markov blankets, CODEC against L-CODEC",
-    where="Figure 3, and its full form in appendix B",
-    data="the 40 attributes of all 202,599 CelebA images, each as target in turn",
-    published=Settings(),
-    settings=Settings(textbook_rows=1000, most=10),
-    quick=Settings(targets=2, rows=2000, textbook_rows=150, coefficient_rows=500, draws=2, growth=(200, 400)),
-    measure=measure,
-    draw=draw,
-    judge=judge,
-    notes="""
-*Textbook* is FOCI as one writes it from the papers: scikit-learn's kd-tree for every coefficient; for CODEC all
-equally near rows are listed and one is drawn, for L-CODEC noise N(0, 0.01²), below any gap between the values -1 and
-1, is added to all variables (to the predictors anew in each coefficient), and the tree's one nearest row is taken.
-Listing costs time in proportion to the rows squared, so the textbook pair gets fewer rows. *This package* is `foci`
-and `lfoci` on one core with all rows; both draw a tied neighbour by one look-up. Given the same `random_state` they
-are the same search, so each gets draws of its own. No search goes beyond ten attributes here: the last steps are
-mostly chance (two searches for one attribute with other draws ended after 10 and after 22), and searches of other
-lengths can't be compared in time. All times are wall-clock, taken one after the other in one process.
-""",
-    size=(10.5, 7.0),
-)

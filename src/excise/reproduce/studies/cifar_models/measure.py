@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from excise.curvature.strategies import Cached
 from excise.datasets.cifar import load_cifar, normalised
 from excise.errors import InputError
 from excise.networks.densenet import densenet
@@ -22,24 +22,22 @@ from excise.networks.mobilenet import mobilenet_v2
 from excise.networks.resnet import resnet18, resnet20, resnet56
 from excise.networks.small import cnn
 from excise.networks.vgg import vgg11
-from excise.paper import paper_sigma
-from excise.reproduce.experiment import Claim, Experiment, Measured, Verdict, judged
-from excise.reproduce.kept import kept_fit
-from excise.reproduce.mnist_removals import gradient_norm
-from excise.reproduce.plots import OTHERS, band, tidy
-from excise.reproduce.published_removals import PublishedRemovals, choose_by_lfoci
-from excise.reproduce.removals import remove_one_by_one, supported_removals
-from excise.reproduce.run import Run
-from excise.slices import find_slices
-from excise.task import Task
-from excise.training import Fitted
-from excise.unlearn import Unlearner
+from excise.reproduce.framework.experiment import Measured
+from excise.reproduce.framework.fits import kept_fit
+from excise.reproduce.framework.run import Run
+from excise.reproduce.parts.published_removals import published_removals, published_sigma
+from excise.reproduce.parts.removals import one_at_a_time, remove_one_by_one
+from excise.reproduce.parts.scores import gradient_norm, is_right
+from excise.task.task import Task
+from excise.training.loop import Fitted
+from excise.unlearning.selection import PerLayer
+from excise.unlearning.step import Step
+from excise.unlearning.unlearner import Unlearner
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
 LITERAL, OURS = "paper", "ours"
 SERIES = (LITERAL, OURS)
 ACCURACY, NORM = "residual accuracy", "sample gradient norm"
-DROP = 0.05  # of accuracy: how much may be lost
 PAPER_SAMPLES, PAPER_REMOVALS = 50_000, 1000
 WEIGHTS = {"ResNet-20": "resnet20-12fca82f_state_dict.pt", "ResNet-56": "resnet56-4bfd9763_state_dict.pt"}
 PRETRAINED_EPOCHS, PRETRAINED_RATE = 2, 0.001  # two, as the published curvature asks for; hardly moving
@@ -124,7 +122,7 @@ def measure(run: Run[Settings]) -> Measured:
         "removed": first[LITERAL][0]["removed"],
         "samples": len(train),
         "sigma": scaled_sigma(settings),
-        "sigma unscaled": _sigma(settings, len(train)),
+        "sigma unscaled": published_sigma(settings, len(train)),
         "parameters": {name: one["parameters"] for name, one in found.items()},
         **{
             score: {name: {series: [r[score] for r in one[series]] for series in SERIES} for name, one in found.items()}
@@ -172,15 +170,12 @@ def _removals(run: Run[Settings], name: str, series: str, task: Task, fitted: Fi
     order = np.random.default_rng([run.seed, number]).permutation(len(task.train_set))
     ids, others = order[: settings.removals].tolist(), order[settings.removals :][: settings.scored].tolist()
     if series == OURS:
-        unlearner = Unlearner(
-            task, copies=settings.copies, curvature_samples=settings.curvature_samples, seed=seed, n_jobs=1
-        )
-        forget: Callable[[int], nn.Module] = lambda sample: unlearner.forget([sample]).model  # noqa: E731
+        step = Step(PerLayer(copies=settings.copies), Cached(samples=settings.curvature_samples))
+        forget = one_at_a_time(Unlearner(task, step, seed=seed, n_jobs=1))
     else:
         assert fitted.trace is not None
-        choose = choose_by_lfoci(task, find_slices(task.model), copies=settings.copies, seed=seed)
         sigma = scaled_sigma(settings)
-        forget = PublishedRemovals(task, fitted.trace, choose, sigma=sigma, seed=seed).forget
+        forget = published_removals(task, fitted.trace, copies=settings.copies, sigma=sigma, seed=seed).forget
     with run.progress(f"{name}, {series}", len(ids)) as bar:
         return remove_one_by_one(
             task.model,
@@ -195,17 +190,7 @@ def _removals(run: Run[Settings], name: str, series: str, task: Task, fitted: Fi
 
 def accuracy(task: Task, model: nn.Module, ids: Sequence[int]) -> float:
     """On these samples of the training set."""
-    images, labels = task.train_set.tensors
-    chosen = torch.as_tensor(np.asarray(ids))
-    with torch.no_grad():
-        right = [model(images[batch]).argmax(1) == labels[batch] for batch in chosen.split(250)]
-    return float(torch.cat(right).double().mean())
-
-
-def _sigma(settings: Settings, samples: int) -> float:
-    return paper_sigma(
-        samples=samples, weight_decay=settings.weight_decay, epsilon=settings.epsilon, delta=settings.delta
-    )
+    return float(is_right(model, task.train_set, ids, batch_size=250).double().mean())
 
 
 def scaled_sigma(settings: Settings) -> float:
@@ -213,190 +198,4 @@ def scaled_sigma(settings: Settings) -> float:
 
     Independent noise adds up as the root of its number.
     """
-    return _sigma(settings, PAPER_SAMPLES) * math.sqrt(PAPER_REMOVALS / settings.removals)
-
-
-# ------------------------------------------------------------------------------------------------- plot and verdicts
-
-
-def draw(measured: Measured, figure: Any) -> None:
-    """The paper's two panels for the published method, and the same two for ours."""
-    grid = figure.subplots(2, 2, sharex=True)
-    for row, series in zip(grid, SERIES, strict=True):
-        for axes, score in zip(row, (ACCURACY, NORM), strict=True):
-            for place, (name, found) in enumerate(measured[score].items()):
-                band(axes, measured["removed"], found[series], name, color=OTHERS[place % len(OTHERS)])
-            if score == NORM:
-                axes.set_yscale("symlog", linthresh=0.01)
-            else:
-                axes.set_ylim(0, 1.03)
-            axes.locator_params(axis="x", integer=True)
-            tidy(axes, x="removals" if series == SERIES[-1] else "", y=score, title=series)
-    handles, names = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncol=len(names), fontsize=8, frameon=False)
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """How base accuracies and the removals that they support go together, over the networks."""
-
-    bases: dict[str, float]
-    supported: dict[str, str]
-    """As in the paper's table, such as "12" or "> 20"."""
-    correlation: float
-    """Spearman's, of base accuracy with supported removals; NaN if those are all alike."""
-    chance: float
-    """Its p-value."""
-    drop_correlation: float
-    """Spearman's, of base accuracy with the accuracy lost over all removals."""
-    drop_chance: float
-    ended: int
-    """How many of the networks lost more than the threshold."""
-
-
-def ranking(measured: Measured, series: str) -> Ranking:
-    """Of one method: supported removals are the mean curve's over the runs."""
-    curves = {name: np.mean(found[series], axis=0) for name, found in measured[ACCURACY].items()}
-    supported = {name: supported_removals(measured["removed"], list(c), drop=DROP) for name, c in curves.items()}
-    bases = {name: float(curve[0]) for name, curve in curves.items()}
-    counts = [one.removals + (0 if one.ended else 1) for one in supported.values()]  # one that never fell is above
-    drops = [float(curve[0] - curve[-1]) for curve in curves.values()]
-    by_count, by_drop = (_spearman(list(bases.values()), values) for values in (counts, drops))
-    return Ranking(
-        bases,
-        {name: one.label for name, one in supported.items()},
-        *by_count,
-        *by_drop,
-        ended=sum(one.ended for one in supported.values()),
-    )
-
-
-def _spearman(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The correlation and its p-value; NaN where one of them does not vary."""
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        return math.nan, math.nan
-    found = spearmanr(first, second)
-    return float(found.statistic), float(found.pvalue)
-
-
-def judge(measured: Measured) -> list[Claim]:
-    """Each claim by a rule that its row states."""
-    found = {series: ranking(measured, series) for series in SERIES}
-    return [_scales(measured, found), _accurate_support_more(found), _noise(measured)]
-
-
-def _scales(measured: Measured, found: dict[str, Ranking]) -> Claim:
-    last = measured["removed"][-1]
-
-    def listed(series: str) -> str:
-        names = found[series].supported
-        return ", ".join(f"{name} {label}" for name, label in names.items())
-
-    count = len(found[LITERAL].bases)
-    parameters = measured["parameters"].values()
-    return Claim(
-        '"Does the formulation scale?" removal works over many typical models of varying sizes, for the same '
-        "hyperparameters",
-        f"removals (of {last}) until accuracy falls by more than {100 * DROP:g} points: published step and noise: "
-        f"{listed(LITERAL)}; ours: {listed(OURS)}",
-        judged(found[LITERAL].ended == 0),
-        f"Confirmed if all {count} networks, of {min(parameters):,} to {max(parameters):,} parameters, bear all "
-        "removals by the published method.",
-    )
-
-
-def _accurate_support_more(found: dict[str, Ranking]) -> Claim:
-    literal, ours = found[LITERAL], found[OURS]
-    bases = ", ".join(f"{name} {base:.0%}" for name, base in literal.bases.items())
-    varies = not math.isnan(literal.correlation)
-    verdict: Verdict = "out of reach"
-    if varies:
-        verdict = judged(literal.correlation > 0 and literal.chance < 0.05)
-    return Claim(
-        '"Models that have higher base accuracies tend to support more removals before performance drops"',
-        f"base accuracies: {bases}. Spearman's correlation with the removals supported: {_correlation(literal)}; ours "
-        f"{_correlation(ours)}",
-        verdict,
-        "Confirmed if it is positive with p below 0.05 for the published method; out of reach if all networks support "
-        "equally many. The two ResNets are the only ones that were trained on 50,000 images, for long, elsewhere.",
-    )
-
-
-def _correlation(found: Ranking) -> str:
-    lost = f"{found.drop_correlation:.2f} (p = {found.drop_chance:.2f}) with the accuracy lost in all"
-    if math.isnan(found.correlation):
-        return f"not defined, as all support equally many; {lost}"
-    return f"{found.correlation:.2f} (p = {found.chance:.2f}), {lost}"
-
-
-def _noise(measured: Measured) -> Claim:
-    firsts = {name: max(curve[0] for curve in found[LITERAL]) for name, found in measured[NORM].items()}
-    longest = max(firsts, key=lambda name: firsts[name])
-    largest = firsts[longest]
-    return Claim(
-        "with ε = 0.1 and δ = 0.01 each removal is (ε, δ)-forgetting",
-        f"the noise takes it that gradients are at most 1 long; those of the samples removed first are, before any "
-        f"step, up to {largest:.3g} long ({longest})",
-        judged(largest <= 1),
-        f"Confirmed if none is longer than 1. By the paper's formula the noise is {measured['sigma unscaled']:.2g} for "
-        f"{measured['samples']:,} samples, which leaves no model; {measured['sigma']:.2g} was added to each removal "
-        "(see below).",
-    )
-
-
-HERE = Settings(
-    width=0.25,
-    densenet=(22, 8),
-    samples=1000,
-    removals=20,
-    epochs=6,
-    copies=100,
-    curvature_samples=128,
-    tuned=250,
-    scored=150,
-    every=2,
-)
-
-EXPERIMENT = Experiment(
-    name="cifar-models",
-    title="removals from networks of many architectures",
-    where="Figure 5, right",
-    data="1,000 images of CIFAR-10; ResNet-20 and ResNet-56 with weights trained on all 50,000",
-    published=Settings(),
-    settings=HERE,
-    quick=replace(
-        HERE,
-        networks=("CNN", "VGG-11-BN", "ResNet-20"),
-        width=0.0625,
-        samples=66,
-        removals=2,
-        runs=1,
-        epochs=2,
-        copies=16,
-        curvature_samples=4,
-        tuned=66,
-        scored=20,
-        every=1,
-    ),
-    measure=measure,
-    draw=draw,
-    judge=judge,
-    notes="""
-The paper removes 1,000 of 50,000 samples; here it is the same share, 20 of 1,000, since a removal from the largest of
-these networks takes a second or two on one core. The published step is ∇ℓ / (λ n), so that 20 steps of 1,000 are as far
-as 1,000 of 50,000. Its noise grows with 1 / n² and would leave no model, so each removal gets the noise of the paper's
-50,000 samples times √(1,000 / removals): over all removals it adds up to what it does in the paper. As in the published
-code each removal starts from the weights that the last one left, noise included; none is taken back. *Ours* is
-`Unlearner`, one request for each sample, without noise.
-
-All networks but two are narrow ones of their kind (see the settings), trained here for a few epochs on the 1,000
-images, without augmentation, with the paper's learning rates, batches and weight decay. ResNet-20 and ResNet-56 have
-published weights, trained for long on all 50,000 images with a weight decay of 1e-4. The published curvature needs the
-gradients of two epochs, so they are trained for two more on some of the images, at a learning rate of 0.001, with the
-paper's weight decay, and count as trained on the 1,000: both methods' steps are then 50 times as long as the 50,000
-images would ask for (`step_size` is there for that), so that their curves are harsher than they need be. Accuracy is of
-samples that are never removed, the same ones throughout a run; the gradient norm is that of the sample just removed,
-over all weights, averaged between two measurements. What is supported is read from the mean of the runs.
-""",
-    size=(11.0, 7.0),
-)
+    return published_sigma(settings, PAPER_SAMPLES) * math.sqrt(PAPER_REMOVALS / settings.removals)

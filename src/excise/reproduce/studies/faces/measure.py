@@ -19,18 +19,29 @@ from torch.utils.data import TensorDataset
 
 from excise.datasets.orl import load_orl
 from excise.datasets.vggface import identities, load_crops, present, vgg16_weights
-from excise.drift import Drift
 from excise.errors import InputError
 from excise.networks.vgg import vgg11, vgg16
-from excise.paper import paper_sigma
-from excise.reproduce.experiment import Claim, Experiment, Measured, judged
-from excise.reproduce.kept import kept_fit
-from excise.reproduce.plots import band, colour, legend_below, tidy
-from excise.reproduce.removals import remove_one_by_one, supported_removals
-from excise.reproduce.run import Run
-from excise.task import Task
-from excise.training import Fitted, GradientTrace
-from excise.unlearn import Unlearner
+from excise.privacy.mechanism import Privacy
+from excise.reproduce.framework.experiment import Measured
+from excise.reproduce.framework.fits import kept_fit
+from excise.reproduce.framework.run import Run
+from excise.reproduce.parts.published_removals import published_sigma
+from excise.reproduce.parts.removals import (
+    all_but,
+    model_after,
+    one_at_a_time,
+    remove_one_by_one,
+    supported_removals,
+)
+from excise.reproduce.parts.scores import is_right
+from excise.task.task import Task
+from excise.training.loop import Fitted
+from excise.training.trace import GradientTrace
+from excise.unlearning.drift import Drift
+from excise.unlearning.paper import PaperStep
+from excise.unlearning.selection import Joint, PerLayer
+from excise.unlearning.step import Step
+from excise.unlearning.unlearner import Unlearner
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
 PAPER, QUIET, OURS, AT_ONCE, RETRAINED = "paper", "paper, without its noise", "ours", "ours, at once", "retrained"
@@ -99,12 +110,7 @@ def measure(run: Run[Settings]) -> Measured:
         "half": [one["half"] for one in runs],
         "supported": [one["supported"] for one in runs],
         "drop": settings.drop,
-        "sigma": paper_sigma(
-            samples=settings.noise_samples,
-            weight_decay=settings.weight_decay,
-            epsilon=settings.epsilon,
-            delta=settings.delta,
-        ),
+        "sigma": published_sigma(settings, settings.noise_samples),
         "full_size": cost,
     }
 
@@ -212,7 +218,7 @@ def _recogniser(run: Run[Settings], faces: Faces, key: str, gone: Sequence[int],
     The fine-tuning has the paper's weight decay, which its update takes for λ, and is so short that it hardly matters.
     """
     settings = run.settings
-    kept = np.setdiff1d(np.arange(len(faces.train)), gone)
+    kept = all_but(gone, len(faces.train))
     task = Task(faces.network(seed), LOSS, faces.train, weight_decay=settings.pretraining_decay)
     if settings.pretraining_epochs:
         options = {"epochs": settings.pretraining_epochs, "lr": settings.pretraining_rate}
@@ -244,23 +250,16 @@ def _curve(
     """Accuracies over the removals of one person's images, one by one."""
     settings = run.settings
     if way == OURS:
-        unlearner = Unlearner(_as_trained(task, settings), copies=settings.copies, seed=seed)
+        step = Step(PerLayer(copies=settings.copies))
+        unlearner = Unlearner(_as_trained(task, settings), step, seed=seed)
     else:
-        unlearner = Unlearner(
-            task,
-            method="paper",
-            trace=trace,
-            selection="cheap",
-            copies=settings.copies,
-            seed=seed,
-            noise_seed=seed,
-            noise_samples=settings.noise_samples,
-        )
-    privacy = {"epsilon": settings.epsilon, "delta": settings.delta} if way == PAPER else {}
+        paper = PaperStep(trace, Joint("cheap", copies=settings.copies), noise_samples=settings.noise_samples)
+        unlearner = Unlearner(task, paper, privacy=Privacy(noise_seed=seed, repeatable=True), seed=seed)
+    noise = {"epsilon": settings.epsilon, "delta": settings.delta} if way == PAPER else {}
     with run.progress(way, len(ids)) as bar:
         return remove_one_by_one(
             task.model,
-            lambda sample: unlearner.forget([sample], **privacy).model,
+            one_at_a_time(unlearner, **noise),
             ids,
             every=max(1, len(ids) // 10),
             measure=scores,
@@ -277,16 +276,14 @@ def _at_once(
     task: Task, ids: Sequence[int], scores: Callable[[nn.Module, Sequence[int]], dict[str, float]], seed: int
 ) -> dict[str, float]:
     """Our rule for a whole class or person: all images in one request, with passes over the others."""
-    model = Unlearner(task, refine=Drift.of_class(), seed=seed).forget(ids).model
+    model = model_after(Unlearner(task, Drift.of_class(), seed=seed), ids)
     return scores(model, ids)
 
 
 def accuracies(faces: Faces, person: int, model: nn.Module, _: Sequence[int] = ()) -> dict[str, float]:
     """Share of the person's images, and of all other people's, that are recognised, in training and test together."""
-    images = torch.cat([faces.train.tensors[0], faces.test.tensors[0]])
-    labels = torch.cat([faces.train.tensors[1], faces.test.tensors[1]])
-    with torch.no_grad():
-        right = torch.cat([model(some).argmax(1) for some in images.split(64)]) == labels
+    images, labels = (torch.cat(parts) for parts in zip(faces.train.tensors, faces.test.tensors, strict=True))
+    right = is_right(model, TensorDataset(images, labels), batch_size=64)
     theirs = labels == person
     return {"person": float(right[theirs].float().mean()), "others": float(right[~theirs].float().mean())}
 
@@ -298,7 +295,7 @@ def full_size(settings: Settings) -> dict[str, float]:
     model = vgg16(0, classes=classes, side=side, width=settings.full_width)
     images = torch.randn(4, 3, side, side, generator=generator)
     task = Task(model, LOSS, TensorDataset(images, torch.arange(4) % classes), weight_decay=settings.pretraining_decay)
-    unlearner = Unlearner(task, selection="cheap", copies=settings.copies)
+    unlearner = Unlearner(task, Step(Joint("cheap", copies=settings.copies)))
     began = time.perf_counter()
     unlearner.prepare()
     prepared = time.perf_counter() - began
@@ -309,149 +306,3 @@ def full_size(settings: Settings) -> dict[str, float]:
         "seconds": done.seconds,
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20),
     }
-
-
-def draw(measured: Measured, figure: Any) -> None:
-    """Accuracy over removals: the person in full lines, all others dashed."""
-    panels = figure.subplots(1, 3, sharey=True)
-    for axes, way in zip(panels, (PAPER, QUIET, OURS), strict=True):
-        for score, style in (("person", "-"), ("others", "--")):
-            curves = 100 * np.asarray(measured["curves"][way][score])
-            name = "the person (scrubbed)" if score == "person" else "all others (residual)"
-            band(axes, measured["removed"], curves, name, linestyle=style, color=colour(way.partition(",")[0]))
-            axes.plot(
-                [measured["half"][0]["removed"], measured["removed"][-1]],
-                [
-                    100 * np.mean([one[score] for one in measured["half"]]),
-                    100 * np.mean(measured["ends"][RETRAINED][score]),
-                ],
-                marker="o" if score == "person" else "s",
-                markersize=9,
-                linestyle="none",
-                color=colour("retrained"),
-                label=f"retrained, {'the person' if score == 'person' else 'others'}",
-            )
-            if way == OURS:
-                axes.plot(
-                    measured["removed"][-1],
-                    100 * np.mean(measured["ends"][AT_ONCE][score]),
-                    marker="^" if score == "person" else "v",
-                    markersize=5,
-                    linestyle="none",
-                    color="#7ee0b5",
-                    label=f"ours at once, {'the person' if score == 'person' else 'others'}",
-                )
-        tidy(axes, x="images removed", y="accuracy, %" if way == PAPER else "", title=way)
-    legend_below(figure, panels[2], 6)
-
-
-def judge(measured: Measured) -> list[Claim]:
-    """A drop is the mean accuracy before, less that at the end."""
-    curves = {
-        way: {score: np.asarray(rows) for score, rows in both.items()} for way, both in measured["curves"].items()
-    }
-    ends = {
-        way: {score: float(np.mean(values)) for score, values in both.items()} for way, both in measured["ends"].items()
-    }
-    half = float(np.mean([one["person"] for one in measured["half"]]))
-    first = {score: float(curves[PAPER][score][:, 0].mean()) for score in ("person", "others")}
-    last = {way: {score: float(rows[:, -1].mean()) for score, rows in both.items()} for way, both in curves.items()}
-    middle = {way: float(both["person"][:, len(measured["removed"]) // 2].mean()) for way, both in curves.items()}
-
-    def drops(way: str) -> tuple[float, float]:
-        return first["person"] - last[way]["person"], first["others"] - last[way]["others"]
-
-    ahead = float((curves[PAPER]["others"] - curves[PAPER]["person"]).mean() - (first["others"] - first["person"]))
-    gradual = [steep for one in curves[PAPER]["others"] for steep in -np.diff(one)]
-    size = measured["full_size"]
-    people = len(measured["half"])
-    return [
-        Claim(
-            "as more images are scrubbed at ε = 1e-5, accuracy on that person drops faster than on the residual set",
-            f"{_points(*drops(PAPER))} with the published method; {_points(*drops(QUIET))} without its noise "
-            f"(person / others, points of accuracy, mean over {people} people); over the removals the person is "
-            f"{_ahead(ahead)} on average",
-            judged(ahead >= 0.05),
-            "Rule: on average over the removals the person lost at least 5 points more. "
-            f"The noise has σ = {measured['sigma']:.2g} on every weight of the slice, as for 262,200 images.",
-        ),
-        Claim(
-            'which is "exactly as desired"',
-            f"after half of the images a retrained model still knows {100 * half:.0f} % of the person's images "
-            f"(published method {100 * middle[PAPER]:.0f} %), after all of them "
-            f"{100 * ends[RETRAINED]['person']:.0f} % ({100 * last[PAPER]['person']:.0f} %; ours one by one "
-            f"{100 * last[OURS]['person']:.0f} %, ours at once {100 * ends[AT_ONCE]['person']:.0f} % with others at "
-            f"{100 * ends[AT_ONCE]['others']:.0f} %, retrained {100 * ends[RETRAINED]['others']:.0f} %)",
-            judged(abs(middle[PAPER] - half) < 0.1 and abs(last[PAPER]["person"] - ends[RETRAINED]["person"]) < 0.1),
-            "What is desired is what retraining does: nothing much until the last images go. Rule: within 10 points of "
-            "it after half of the images and after all.",
-        ),
-        Claim(
-            "the accuracy drop for the residual set is gradual up to a certain number of removals",
-            f"the largest drop of one removal is {100 * max(gradual):.1f} points; supported removals, until others "
-            f"lose {100 * measured['drop']:.0f} points: {', '.join(one[PAPER] for one in measured['supported'])}",
-            judged(max(gradual) <= measured["drop"]),
-            f"Rule: no single removal costs more than {100 * measured['drop']:.0f} points.",
-        ),
-        Claim(
-            "unlearning is possible in a network of 145 M parameters, by selecting one slice",
-            f"one removal from a VGG-16 of {size['parameters'] / 1e6:.0f} M parameters takes {size['seconds']:.0f} s "
-            f"here (and {size['prepare_seconds']:.0f} s once, to prepare), the process at most "
-            f"{size['peak_gib']:.1f} GiB",
-            "confirmed",
-        ),
-    ]
-
-
-def _ahead(share: float) -> str:
-    return f"{100 * abs(share):.0f} points {'ahead of' if share > 0 else 'behind'} the others in losing accuracy"
-
-
-def _points(person: float, others: float) -> str:
-    return f"{100 * person:.0f} / {100 * others:.0f}"
-
-
-PUBLISHED = Settings()
-HERE = replace(
-    PUBLISHED,
-    dataset="orl",
-    people=40,
-    images=8,
-    removed_people=3,
-    side=64,
-    width=16,
-    pretraining_epochs=25,
-)
-EXPERIMENT = Experiment(
-    name="faces",
-    title="one person's images removed one by one from a face recogniser",
-    where="Figure 7, left, and section 7.3",
-    data="the ORL faces, a stand-in for VGG-Face; VGG-16 at full size with random weights for speed and memory",
-    published=PUBLISHED,
-    settings=HERE,
-    quick=replace(
-        HERE,
-        people=8,
-        removed_people=1,
-        side=32,
-        width=4,
-        pretraining_epochs=4,
-        copies=32,
-        full_side=32,
-        full_width=8,
-        full_classes=10,
-    ),
-    measure=measure,
-    draw=draw,
-    judge=judge,
-    notes="""
-The text of the paper has 5 epochs of fine-tuning and ε = 1e-5, its appendix 4 and 1e-4; the text's are taken.
-VGG-Face's images and weights are not to be had here, so a VGG-11 of a quarter of the width is trained on eight images
-of each of the 40 people of ORL, and fine-tuned as in the paper to record the gradients that its update needs; two more
-images of each person are for testing. With the images in `vgg_face_dataset/` and `vgg_face.mat` (or its conversion
-to PyTorch) in `weights/` of the data folder, `--paper-scale` runs the paper's own experiment. The published method is
-`method="paper"` with the cheap selection, one slice per removal. *Ours* is the default step for every single image;
-*ours, at once* is one request for all images of the person with `Drift.of_class()`, the rule for a whole person.
-""",
-    size=(11.0, 3.8),
-)

@@ -5,33 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import objective
 from excise.datasets.mnist import load_mnist
-from excise.exact import exact_fit
 from excise.networks.small import logistic
-from excise.reproduce.experiment import Claim, Experiment, Measured, judged
-from excise.reproduce.kept import kept_fit
-from excise.reproduce.plots import band, tidy
-from excise.reproduce.run import Run
-from excise.task import Task
-from excise.training import Fitted, GradientTrace
-from excise.unlearn import Unlearner
+from excise.reproduce.framework.experiment import Measured
+from excise.reproduce.framework.fits import kept_fit, plain_sgd
+from excise.reproduce.framework.run import Run
+from excise.reproduce.parts.appendix_b import AppendixB
+from excise.reproduce.parts.removals import all_but
+from excise.reproduce.parts.scores import flat, residual_gradient_norm
+from excise.task.task import Task
+from excise.training.exact import exact_fit
+from excise.training.loop import Fitted
+from excise.training.trace import GradientTrace
+from excise.unlearning.descent import Descent
+from excise.unlearning.paper import PaperStep
+from excise.unlearning.selection import AllSlices, PerLayer, SliceSelection
+from excise.unlearning.step import Step
+from excise.unlearning.unlearner import Unlearner
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
 RESIDUAL, WHOLE, AGAIN, LITERAL = "ours", "ours, all slices", "one step, again and again", "paper"
 
-ROUNDING = 1e-9  # a smaller share of the distance is that of the exact solutions themselves
-
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(AppendixB):
     """Of this experiment; the theorem names none, so those of the MNIST regressor of appendix B are taken."""
 
     samples: int = 4000
@@ -41,11 +45,6 @@ class Settings:
     repetitions: int = 16
     """Of the algorithm as printed."""
     runs: int = 5
-    weight_decay: float = 0.01
-    epochs: int = 50
-    learning_rate: float = 0.1
-    batch_size: int = 256
-    copies: int = 1000
 
 
 def measure(run: Run[Settings]) -> Measured:
@@ -73,13 +72,9 @@ def _one_run(run: Run[Settings], number: int) -> dict[str, Any]:
         run,
         f"run {number}, training",
         start,
-        epochs=settings.epochs,
-        lr=settings.learning_rate,
-        batch_size=settings.batch_size,
-        momentum=0.0,
-        schedule="constant",
         seed=number,
         recorder=True,
+        **plain_sgd(settings),
     )
     ids = rng.permutation(settings.samples)[: settings.removed].tolist()
     outcome: dict[str, Any] = run.step(f"run {number}", partial(_distances, start, fitted, ids, settings, number))
@@ -90,14 +85,14 @@ def _distances(start: Task, fitted: Fitted, ids: list[int], settings: Settings, 
     """Of all iterates of all four series."""
     optimum = exact_fit(replace(start, model=fitted.model), double=True).model
     task = replace(start, model=optimum)
-    truth = _flat(exact_fit(task, ids=np.setdiff1d(np.arange(settings.samples), ids), double=True).model)
-    before = float((_flat(optimum) - truth).norm())
+    truth = flat(exact_fit(task, ids=all_but(ids, settings.samples), double=True).model)
+    before = float((flat(optimum) - truth).norm())
 
     def left(models: Sequence[nn.Module]) -> list[float]:
-        return [float((_flat(model) - truth).norm()) / before for model in models]
+        return [float((flat(model) - truth).norm()) / before for model in models]
 
-    repeated, bounds, slices = _on_the_residual(task, ids, settings, seed)
-    whole, _, _ = _on_the_residual(task, ids, settings, seed, selection="all")
+    repeated, bounds, slices = _on_the_residual(task, ids, settings, seed, PerLayer(copies=settings.copies))
+    whole, _, _ = _on_the_residual(task, ids, settings, seed, AllSlices())
     again = _repeat(task, settings.repetitions, lambda now: _ours(now, ids, settings, seed))
     literal = _repeat(task, settings.repetitions, lambda now: _paper(now, ids, fitted.trace, seed))
     return {
@@ -108,13 +103,13 @@ def _distances(start: Task, fitted: Fitted, ids: list[int], settings: Settings, 
 
 
 def _on_the_residual(
-    task: Task, ids: list[int], settings: Settings, seed: int, selection: Literal["all"] | None = None
+    task: Task, ids: list[int], settings: Settings, seed: int, selection: SliceSelection
 ) -> tuple[list[nn.Module], list[float], int]:
     """Models after 0, 1, 2, ... Newton steps on the objective without the samples, and their certificates."""
     models, bounds, slices = [task.model], [], 0
     for steps in settings.iterations:
-        unlearner = Unlearner(task, steps=steps, selection=selection, copies=settings.copies, seed=seed, guard=None)
-        done = unlearner.forget(ids)
+        method = Step(selection) if steps == 1 else Descent(selection, steps=steps)
+        done = Unlearner(task, method, seed=seed, guard=None).forget(ids)
         assert done.certificate.bound is not None
         models.append(done.model)
         bounds.append(done.certificate.bound)
@@ -124,8 +119,7 @@ def _on_the_residual(
 
 def _gradient_bound(task: Task, ids: list[int]) -> float:
     """‖∇F(w; D∖z)‖ / λ at the model before any step."""
-    kept = torch.tensor(np.setdiff1d(np.arange(len(task.train_set)), ids))
-    return objective.norm(objective.slope(task, task.model, kept)) / task.weight_decay
+    return residual_gradient_norm(task, task.model, ids) / task.weight_decay
 
 
 def _repeat(task: Task, times: int, step: Callable[[Task], nn.Module]) -> list[nn.Module]:
@@ -136,18 +130,15 @@ def _repeat(task: Task, times: int, step: Callable[[Task], nn.Module]) -> list[n
 
 
 def _ours(task: Task, ids: list[int], settings: Settings, seed: int) -> nn.Module:
-    return Unlearner(task, copies=settings.copies, seed=seed, guard=None).forget(ids).model
+    step = Step(PerLayer(copies=settings.copies))
+    return Unlearner(task, step, seed=seed, guard=None).forget(ids).model
 
 
 def _paper(task: Task, ids: list[int], trace: GradientTrace | None, seed: int) -> nn.Module:
-    unlearner = Unlearner(task, method="paper", trace=trace, seed=seed)
+    unlearner = Unlearner(task, PaperStep(trace), seed=seed)
     for sample in ids:
         unlearner.forget([sample])
     return unlearner.model
-
-
-def _flat(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()])
 
 
 def factor(iterations: Sequence[int], left: Sequence[float]) -> float:
@@ -159,70 +150,3 @@ def factor(iterations: Sequence[int], left: Sequence[float]) -> float:
     across = np.asarray(iterations, dtype=float)
     late = across >= across[-1] / 2
     return float(np.exp(np.polyfit(across[late], np.log(np.asarray(left)[late]), 1)[0]))
-
-
-def draw(measured: Measured, figure: Any) -> None:
-    """Distance against iterations on a logarithmic axis: a straight line is exponential convergence."""
-    axes = figure.subplots()
-    lines = {AGAIN: {"linestyle": "--", "color": "#1f77b4"}, WHOLE: {"linestyle": "-.", "color": "#222222"}}
-    for name, runs in measured["left"].items():
-        across = measured["iterations" if name in (RESIDUAL, WHOLE) else "repetitions"]
-        band(axes, across, np.maximum(runs, ROUNDING), name, log=True, **lines.get(name, {}))
-    bound = np.exp(np.log(np.asarray(measured["bound"])).mean(axis=0))
-    axes.plot(measured["iterations"], bound, color="#0b6e4f", linestyle=":", label="our certificate (a bound)")
-    axes.axhline(1, color="0.7", linewidth=1, zorder=0)
-    axes.set_yscale("log")
-    tidy(axes, x="iterations", y="distance to retrained, share of before")
-    axes.legend(fontsize=8, frameon=False, loc="center right")
-
-
-def judge(measured: Measured) -> list[Claim]:
-    """Exponential for steps on the residual objective; the algorithm as printed moves away."""
-    left = {name: np.asarray(runs) for name, runs in measured["left"].items()}
-    factors = np.asarray(measured["factors"])
-    held = bool((np.asarray(measured["bound"]) >= left[RESIDUAL] * (1 - 1e-6)).all())
-    last = {name: float(np.median(runs[:, -1])) for name, runs in left.items()}
-    return [
-        Claim(
-            "Theorem 1: iteratively applying the algorithm converges exponentially fast (in expectation)",
-            f"block Newton steps on the objective without the sample leave {last[RESIDUAL]:.1e} of the distance after "
-            f"{measured['iterations'][-1]} iterations, and each of the second half multiplies it by "
-            f"{factors.mean():.3f} (largest of {len(factors)} runs {factors.max():.3f}); the certificate held in "
-            f"{'every' if held else 'not every'} case; steps in all slices at once leave {last[WHOLE]:.1e}",
-            judged(held and factors.mean() < 0.99),
-            "Rule: a mean factor below 0.99, at which 1,000 iterations would still leave less than 1e-4, and the "
-            "certificate holds. Not for Algorithm 1 as printed, which steps along the sample's gradient each time: see "
-            "the next row.",
-        ),
-        Claim(
-            "Algorithm 1, repeated, is that iteration",
-            f"repeated as printed, the distance is {last[AGAIN]:.2g} times the first after "
-            f"{measured['repetitions'][-1]} iterations with our curvature and {last[LITERAL]:.2g} times with the "
-            "published one",
-            judged(max(last[AGAIN], last[LITERAL]) < 1),
-            "Rule: the distance is smaller than at first. The sample's gradient does not vanish at the retrained "
-            "model, so each repetition removes the sample once more; the residual objective's does.",
-        ),
-    ]
-
-
-EXPERIMENT = Experiment(
-    name="iterations",
-    title="convergence by repeated application",
-    where="Theorem 1",
-    data="4,000 images of MNIST, logistic regression",
-    published=Settings(),
-    settings=Settings(),
-    quick=Settings(samples=300, iterations=(1, 2, 4), repetitions=4, runs=2, epochs=5, copies=128),
-    measure=measure,
-    draw=draw,
-    judge=judge,
-    notes="""
-The model is trained to the exact minimum, and retrained to the exact minimum without the sample, both by Newton's
-method in double precision, so that distances have a meaning. *Ours* is `Unlearner(steps=k)`: block Newton steps on the
-objective without the sample, the first block by L-FOCI and the later ones where that objective is steepest; *ours, all
-slices* the same with all of them in every block. *One step, again and again* is our single step applied to its own
-outcome, *paper* the published step applied to its own.
-""",
-    size=(6.5, 4.0),
-)

@@ -1,78 +1,22 @@
-"""What the figures of ``ledgar`` say: the plot with the paper's table, and a verdict on each claim."""
+"""What the figures of the ledgar experiment say about each claim of the paper."""
 
 from __future__ import annotations
 
-from typing import Any
+from excise.reproduce.framework.experiment import Claim, Measured, judged
+from excise.reproduce.parts.removals import Supported, supported_removals
+from excise.reproduce.studies.ledgar.measure import CLASSES
 
-import numpy as np
-
-from excise.reproduce.experiment import Claim, Measured, judged
-from excise.reproduce.plots import COLOURS, tidy
-from excise.reproduce.removals import Supported, supported_removals
-
-CLASSES = ("governing laws", "terminations")
 TABLE = {"governing laws": ("> 100", "> 100", "18", "6"), "terminations": ("> 100", "> 100", "21", "7")}
 
 
-def draw(measured: Measured, figure: Any) -> None:
-    """F1 against removals, of all labels above and of the removed class below; the paper's table on the right."""
-    panels = figure.subplot_mosaic([["01", "11", "table"], ["02", "12", "table"]], width_ratios=[1, 1, 0.95])
-    for column, name in enumerate(CLASSES):
-        for row, (score, words) in enumerate((("overall", "micro-F1 of all labels"), ("of_class", f"F1 of {name}")), 1):
-            axes = panels[f"{column}{row}"]
-            _draw_series(axes, measured, name, score)
-            axes.set_ylim(-0.03, 1.03)
-            tidy(axes, x="removals" if row == 2 else "", y=words, title=f"removing {name}" if row == 1 else "")
-    handles, labels = panels["01"].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    _draw_table(panels["table"], measured)
-
-
-def _draw_series(axes: Any, measured: Measured, name: str, score: str) -> None:
-    found = measured["classes"][name]
-    shades = np.linspace(0.45, 1.0, len(measured["epsilons"]))
-    for epsilon, strength in zip(measured["epsilons"], shades, strict=True):
-        series = found["paper"][f"{epsilon:g}"]
-        axes.plot(
-            series["removed"],
-            series[score],
-            color=COLOURS["paper"],
-            alpha=strength,
-            linewidth=1 + strength,
-            marker=".",
-            label=f"paper, ε = {epsilon:g}",
-        )
-    ours, last = found["ours"], measured["removals"][name]
-    axes.plot(ours["removed"], ours[score], color=COLOURS["ours"], marker=".", label="ours, step")
-    axes.plot([last], [found["drift"][score]], color=COLOURS["ours"], marker="D", linestyle="", label="ours, drift")
-    again = measured["retrained"][name][score]
-    axes.plot([last], [again], color=COLOURS["retrained"], marker="*", markersize=11, linestyle="", label="retrained")
-    axes.axhline(found["ours"][score][0], color="0.75", linewidth=1, zorder=0, label="before")
-
-
-def _draw_table(axes: Any, measured: Measured) -> None:
-    axes.axis("off")
-    axes.set_title("supported removals: here (paper)", fontsize=10)
-    rows = [
-        [f"{epsilon:g}", *(f"{_supported(measured, name, epsilon).label} ({TABLE[name][row]})" for name in CLASSES)]
-        for row, epsilon in enumerate(measured["epsilons"])
-    ]
-    rows.append(["ours", *(_ours_supported(measured, name).label for name in CLASSES)])
-    table = axes.table(rows, colLabels=["ε", *CLASSES], loc="upper center", cellLoc="center", edges="horizontal")
-    table.auto_set_font_size(False)
-    table.set_fontsize(9)
-    table.auto_set_column_width([0, 1, 2])
-    table.scale(1, 1.6)
-    for place, cell in table.get_celld().items():
-        cell.set_edgecolor("0.8" if place[0] else "0.3")
-
-
-def _supported(measured: Measured, name: str, epsilon: float) -> Supported:
+def supported(measured: Measured, name: str, epsilon: float) -> Supported:
+    """How many removals of a class the published method supports."""
     series = measured["classes"][name]["paper"][f"{epsilon:g}"]
     return supported_removals(series["removed"], series["overall"], drop=measured["drop"])
 
 
-def _ours_supported(measured: Measured, name: str) -> Supported:
+def ours_supported(measured: Measured, name: str) -> Supported:
+    """How many removals of a class our step supports."""
     series = measured["classes"][name]["ours"]
     return supported_removals(series["removed"], series["overall"], drop=measured["drop"])
 
@@ -89,7 +33,7 @@ def judge(measured: Measured) -> list[Claim]:
 
 
 def _judge_table(measured: Measured) -> Claim:
-    found = {name: [_supported(measured, name, epsilon) for epsilon in measured["epsilons"]] for name in CLASSES}
+    found = {name: [supported(measured, name, epsilon) for epsilon in measured["epsilons"]] for name in CLASSES}
     agree = [_agrees(one, said) for name in CLASSES for one, said in zip(found[name], TABLE[name], strict=True)]
     words = "; ".join(f"{name}: {', '.join(one.label for one in found[name])}" for name in CLASSES)
     return Claim(
@@ -112,12 +56,12 @@ def _agrees(found: Supported, said: str) -> bool:
 def _judge_trend(measured: Measured) -> Claim:
     counts = {}
     for name in CLASSES:
-        found = [_supported(measured, name, epsilon) for epsilon in sorted(measured["epsilons"])]
+        found = [supported(measured, name, epsilon) for epsilon in sorted(measured["epsilons"])]
         counts[name] = [one.removals + (0 if one.ended else 1) for one in found]  # "> 30" is more than 30
     rises = all(list(one) == sorted(one) and one[-1] > one[0] for one in counts.values())
     ends = "; ".join(
-        f"{name}: from {_supported(measured, name, min(measured['epsilons'])).label} at ε = "
-        f"{min(measured['epsilons']):g} to {_supported(measured, name, max(measured['epsilons'])).label} at "
+        f"{name}: from {supported(measured, name, min(measured['epsilons'])).label} at ε = "
+        f"{min(measured['epsilons']):g} to {supported(measured, name, max(measured['epsilons'])).label} at "
         f"{max(measured['epsilons']):g}"
         for name in CLASSES
     )

@@ -12,17 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from excise.activations import TokenReplacement
-from excise.answers import answers
 from excise.datasets.ledgar import PROTOTYPES, Provision, load_ledgar, load_sample, load_stand_in
-from excise.drift import Drift
 from excise.errors import InputError
-from excise.paper import paper_sigma
-from excise.reproduce.experiment import Experiment, Measured
-from excise.reproduce.fine_tuning import (
+from excise.privacy.gaussian import paper_sigma
+from excise.privacy.mechanism import Privacy
+from excise.reproduce.framework.experiment import Measured
+from excise.reproduce.framework.fits import with_weights
+from excise.reproduce.framework.run import Run
+from excise.reproduce.parts.fine_tuning import (
     DISTILBERT,
-    MINILM,
-    TINY,
     Sample,
     class_weights,
     encoded,
@@ -30,18 +28,24 @@ from excise.reproduce.fine_tuning import (
     load_model,
     start_at_frequencies,
 )
-from excise.reproduce.ledgar_claims import CLASSES, draw, judge
-from excise.reproduce.run import Run
-from excise.slices import trainable
-from excise.task import Task
-from excise.training import GradientRecorder, GradientTrace
-from excise.unlearn import Unlearner
-from excise.weights import portable_state
+from excise.reproduce.parts.removals import all_but, model_after
+from excise.slices.activations import TokenReplacement
+from excise.task.parameters import trainable
+from excise.task.predictions import predict
+from excise.task.task import Task
+from excise.task.weights import portable_state
+from excise.training.trace import GradientRecorder, GradientTrace
+from excise.unlearning.drift import Drift
+from excise.unlearning.paper import PaperStep
+from excise.unlearning.selection import Joint, PerLayer
+from excise.unlearning.step import Step
+from excise.unlearning.unlearner import Unlearner
 
 LEDGAR, STAND_IN = "LEDGAR", "a stand-in, not LEDGAR"
 EPSILONS = (0.1, 0.01, 0.001, 0.0005)
 BROKEN = 0.5  # of the first score: there is no sense in going on below
 Scores = dict[str, float]
+CLASSES = ("governing laws", "terminations")
 
 
 @dataclass(frozen=True)
@@ -189,11 +193,10 @@ def _training(run: Run[Settings]) -> dict[str, Any]:
 def _trained(
     start: Task, state: Mapping[str, Any], corpus: Corpus, replace_tokens: TokenReplacement, run: Run[Settings]
 ) -> Trained:
-    model = copy.deepcopy(start.model)
-    model.load_state_dict(state["weights"])
+    model = with_weights(start.model, state["weights"])
     older, later = state["gradients"]
     trace = GradientTrace(gradients=(older, later), parameters=(state["parameters"], trainable(copy.deepcopy(model))))
-    return Trained(replace(start, model=model.eval()), trace, corpus, replace_tokens, run.settings, run.seed)
+    return Trained(replace(start, model=model), trace, corpus, replace_tokens, run.settings, run.seed)
 
 
 def _sigma(settings: Settings, epsilon: float, samples: int) -> float:
@@ -202,15 +205,10 @@ def _sigma(settings: Settings, epsilon: float, samples: int) -> float:
 
 def _published(trained: Trained, noise_samples: int) -> Unlearner:
     """The paper's removals, with noise as for a training set of some size."""
+    selection = Joint(copies=trained.settings.copies, perturbation=trained.replace_tokens)
+    step = PaperStep(trained.trace, selection, noise_samples=noise_samples)
     return Unlearner(
-        trained.task,
-        method="paper",
-        trace=trained.trace,
-        copies=trained.settings.copies,
-        perturbation=trained.replace_tokens,
-        seed=trained.seed,
-        noise_seed=trained.seed + 1,
-        noise_samples=noise_samples,
+        trained.task, step, privacy=Privacy(noise_seed=trained.seed + 1, repeatable=True), seed=trained.seed
     )
 
 
@@ -221,7 +219,7 @@ def _literally(run: Run[Settings], trained: Trained, name: str, epsilon: float) 
     rows = [scores(trained, trained.task.model, name, 0)]
     with run.progress(f"removing {name}", len(ids)) as bar:
         for count, sample in enumerate(ids, 1):
-            unlearner.forget([sample], epsilon=epsilon, delta=run.settings.delta)
+            model_after(unlearner, [sample], epsilon=epsilon, delta=run.settings.delta)
             bar.advance(1)
             if count % every == 0 or count == len(ids):
                 rows.append(scores(trained, unlearner.model, name, count))
@@ -242,13 +240,13 @@ def _at_once(trained: Trained, name: str) -> dict[str, Any]:
 def _ours(run: Run[Settings], trained: Trained, name: str) -> dict[str, Any]:
     """Our step, a few samples a request."""
     settings, ids = run.settings, trained.corpus.removed[name]
-    unlearner = Unlearner(trained.task, copies=settings.copies, perturbation=trained.replace_tokens, seed=trained.seed)
+    selection = PerLayer(copies=settings.copies, perturbation=trained.replace_tokens)
+    unlearner = Unlearner(trained.task, Step(selection), seed=trained.seed)
     rows = [scores(trained, trained.task.model, name, 0)]
     with run.progress(f"forgetting {name}", len(ids)) as bar:
         for low in range(0, len(ids), _request(settings)):
             high = min(low + _request(settings), len(ids))
-            unlearner.forget(ids[low:high])
-            rows.append(scores(trained, unlearner.model, name, high))
+            rows.append(scores(trained, model_after(unlearner, ids[low:high]), name, high))
             bar.advance(high - low)
     return _columns(rows) | {"outside": _outside(trained, unlearner.model, name)}
 
@@ -261,21 +259,14 @@ def _request(settings: Settings) -> int:
 def _by_drift(trained: Trained, name: str) -> dict[str, Any]:
     """All of them in one request, with a pass over the retained samples."""
     ids = trained.corpus.removed[name]
-    unlearner = Unlearner(
-        trained.task,
-        copies=trained.settings.copies,
-        perturbation=trained.replace_tokens,
-        refine=Drift(),
-        seed=trained.seed,
-    )
-    model = unlearner.forget(ids).model
+    model = model_after(Unlearner(trained.task, Drift(), seed=trained.seed), ids)
     return scores(trained, model, name, len(ids)) | {"outside": _outside(trained, model, name)}
 
 
 def _retrained(run: Run[Settings], start: Task, trained: Trained) -> dict[str, Any]:
     """The same fine-tuning without the samples of both classes."""
     removed = [sample for ids in trained.corpus.removed.values() for sample in ids]
-    kept = np.setdiff1d(np.arange(len(trained.corpus.train)), removed)
+    kept = all_but(removed, len(trained.corpus.train))
     with run.progress("retraining", run.settings.epochs * len(kept)) as bar:
         model, _ = fine_tune(start, **_training(run), ids=kept, bar=bar)
     return {
@@ -287,7 +278,7 @@ def _retrained(run: Run[Settings], start: Task, trained: Trained) -> dict[str, A
 def scores(trained: Trained, model: nn.Module, name: str, removed: int) -> Scores:
     """Micro-F1 of all labels and F1 of one on held-out provisions, and the mean loss of those to be removed."""
     overall, of_class = _f1(trained, model, name, trained.corpus.held_out)
-    loss = float(answers(trained.task, model, trained.corpus.removed[name]).losses.mean())
+    loss = float(predict(trained.task, model, trained.corpus.removed[name]).losses.mean())
     return {"removed": removed, "overall": overall, "of_class": of_class, "loss": loss}
 
 
@@ -297,7 +288,7 @@ def _outside(trained: Trained, model: nn.Module, name: str) -> list[float] | Non
 
 
 def _f1(trained: Trained, model: nn.Module, name: str, samples: Sequence[Sample]) -> tuple[float, float]:
-    answer = answers(trained.task, model, dataset=samples)
+    answer = predict(trained.task, model, dataset=samples)
     said, true = answer.outputs > 0, answer.targets > 0
     column = PROTOTYPES.index(name)
     return micro_f1(said, true), micro_f1(said[:, column], true[:, column])
@@ -312,76 +303,3 @@ def micro_f1(said: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
 
 def _columns(rows: Sequence[Scores]) -> dict[str, Any]:
     return {key: [row[key] for row in rows] for key in rows[0]}
-
-
-EXPERIMENT = Experiment(
-    name="ledgar",
-    title="removal of contract provisions from a language model",
-    where="Table 2 and appendix B",
-    data="contract clauses that stand in for LEDGAR (a stand-in, not LEDGAR) and, as a test from outside, 331 real "
-    "provisions of LEDGAR; a pretrained MiniLM of 6 layers instead of DistilBERT",
-    published=Settings(),
-    settings=Settings(
-        model=MINILM,
-        provisions=STAND_IN,
-        samples=1000,
-        held_out=260,
-        tokens=24,
-        epochs=3,
-        batch_size=16,
-        learning_rate=3e-4,
-        gradient_samples=300,
-        copies=64,
-        removals=30,
-        every=3,
-    ),
-    quick=Settings(
-        model=TINY,
-        provisions=STAND_IN,
-        samples=120,
-        held_out=60,
-        tokens=16,
-        epochs=2,
-        batch_size=20,
-        learning_rate=1e-2,
-        gradient_samples=60,
-        copies=16,
-        removals=2,
-        every=1,
-    ),
-    measure=measure,
-    draw=draw,
-    judge=judge,
-    notes="""
-**What differs.** The training texts are contract clauses with LEDGAR's 13 labels from another collection: a stand-in,
-not LEDGAR. 331 real provisions of LEDGAR are scored as well, once at the end of each series (`outside` in
-`result.json`: all labels, then the class). The model is MiniLM, a pretrained BERT of 6 layers and 22.7 M parameters,
-in place of DistilBERT (6 layers, 66 M). All parameters are fine-tuned as in appendix B (AdamW, binary cross-entropy
-with class weights, no decay for biases and norms, gradients clipped in the infinity norm, a learning rate that rises
-and falls along lines), with a larger learning rate and smaller batches, as there are fewer texts; both were chosen on
-another seed. Whoever has `distilbert-base-uncased` and LEDGAR's official file in the data folder runs the paper's
-settings by `--paper-scale`; that wants a large machine and much time.
-
-**The paper's removals** go on from the weights of the one before, noise included, as in the published code. That is
-how the noise adds up over removals, and what the table counts. Slices are chosen by L-FOCI over all layers together,
-noise is added to these slices alone. A perturbed copy has 15 % of its tokens replaced by random ones. A series ends
-early where micro-F1 has fallen to half.
-
-**The size of the noise.** The paper's σ is 2ML²√(2 ln(1.25/δ)) / (λ³n²ε), with M = 1/4 and L = 1. With the 79,311
-training texts of the published split it runs from 0.0025 at ε = 0.1 to 0.5 at ε = 0.0005, and this is the noise that
-the series have here (`noise_samples`), so that its effect can be compared. With as few texts as here the same ε would
-ask for thousands of times as much: the last row shows what one removal then does.
-
-**Supported** is the last measurement at which micro-F1 on held-out clauses has not yet fallen by more than 0.05,
-which is our choice: the paper does not say which fall it allows. With 13 labels, one that is lost altogether costs
-about as much, so that a count can be high although nothing is left of the class: see the lower row of the plot.
-Scores are taken every few removals (`every`), and a count is the last of these. A label is given where its
-probability is above one half. (The published code tunes a threshold for each label anew at every measurement, which
-hides part of the damage.)
-
-**Ours** has no noise: *step* is the default of `Unlearner`, a fifth of the texts a request; *drift* is all of them in
-one request with `refine=Drift()`, a pass over the retained texts. *Retrained* is the same fine-tuning without the
-removed texts of both classes, once. One run, as in the paper's table.
-""",
-    size=(11.5, 6.0),
-)

@@ -1,4 +1,4 @@
-"""What the paper's figure of MNIST says, and what was measured of it: plot and verdicts."""
+"""What the figures of the MNIST experiment say about each claim of the paper."""
 
 from __future__ import annotations
 
@@ -8,45 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from excise.reproduce.experiment import Claim, Measured, judged
-from excise.reproduce.plots import band, colour, tidy
+from excise.reproduce.framework.experiment import Claim, Measured, judged
+from excise.reproduce.parts.scores import RESIDUAL, VALIDATION
+from excise.reproduce.studies.mnist.measure import FULL, LFOCI, NOISY, NORM, QUIET, RANDOM, STEPS
 
-FULL, LFOCI, RANDOM = "full", "L-FOCI", "random"
-SELECTIONS = (LFOCI, RANDOM, FULL)  # L-FOCI first: the random sets are of its sizes
-NOISY, QUIET, OURS = "paper", "paper, without its noise", "ours"
-STEPS = (NOISY, QUIET, OURS)
-NORM, RESIDUAL, VALIDATION = "sample gradient norm", "residual accuracy", "validation accuracy"
 CLOSE = 0.005  # accuracies that differ by at most this count as equal
 HELD = 0.01  # and a fall by at most this as none
-
-
-def draw(measured: Measured, figure: Any) -> None:
-    """One row of panels for each step: the paper's three curves in each, and who came near the retrained weights."""
-    convex = measured["convex"]
-    columns = [RESIDUAL, VALIDATION, NORM]
-    grid = figure.subplots(len(STEPS), len(columns) + convex, squeeze=False, sharex="col")
-    removed = measured["removed"]
-    for row, steps in zip(grid, STEPS, strict=True):
-        for axes, name in zip(row, columns, strict=False):
-            for selection in (FULL, LFOCI, RANDOM):
-                curves = measured["series"][steps][selection][name]
-                if name == NORM:
-                    band(axes, removed[1:], mean_so_far(removed, curves), selection)
-                else:
-                    band(axes, removed, curves, selection)
-            _references_into(axes, measured, name)
-            last = steps == STEPS[-1]
-            tidy(axes, x="removals" if last else "", y=name)
-            if name == RESIDUAL:
-                axes.set_title(steps, loc="left", fontsize=10)
-            if name != NORM:
-                _no_closer(axes)
-            elif axes.dataLim.y1 > 100 * axes.dataLim.y0 > 0:
-                axes.set_yscale("log")
-        if convex:
-            _bars(row[-1], measured["series"][steps])
-    handles, names = grid[0][2].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncol=len(names), fontsize=8, frameon=False)
 
 
 def mean_so_far(removed: Sequence[int], curves: Any) -> NDArray[np.float64]:
@@ -59,39 +26,6 @@ def mean_so_far(removed: Sequence[int], curves: Any) -> NDArray[np.float64]:
     """
     counts = np.diff(removed)
     return np.asarray(np.cumsum(np.asarray(curves)[:, 1:] * counts, axis=1) / np.cumsum(counts))
-
-
-def _no_closer(axes: Any, span: float = 0.02) -> None:
-    """Accuracies that differ in the fourth digit look alike."""
-    low, high = axes.get_ylim()
-    short = max(0.0, span - (high - low)) / 2
-    axes.set_ylim(low - short, high + short)
-
-
-def _references_into(axes: Any, measured: Measured, name: str) -> None:
-    if name != NORM:
-        axes.axhline(np.mean(measured["retrained"][name]), color=colour("retrained"), linestyle="--", linewidth=1.2)
-        return
-    axes.axhline(
-        np.mean(measured["norm retrained"]),
-        color=colour("retrained"),
-        linestyle="--",
-        linewidth=1.2,
-        label="retrained without them",
-    )
-    axes.axhline(
-        np.mean(measured["norm before"]), color="0.6", linestyle=":", linewidth=1.2, label="before (gradient norm)"
-    )
-
-
-def _bars(axes: Any, series: Any) -> None:
-    names = (FULL, LFOCI, RANDOM)
-    left = [np.mean(series[name]["left"]) for name in names]
-    axes.bar(names, left, color=[colour(name) for name in names], width=0.6)
-    for place, value in enumerate(left):
-        axes.text(place, value, f"{value:.3g}", ha="center", va="bottom", fontsize=8)
-    axes.axhline(1, color="0.6", linestyle=":", linewidth=1.2)
-    tidy(axes, x="", y="distance left")
 
 
 def judge(measured: Measured) -> list[Claim]:
@@ -196,19 +130,3 @@ def _as_retrained(measured: Measured) -> Claim:
         "Confirmed if the published step with L-FOCI, even without its noise, comes nearer in every run. Its curvature "
         "has rank two, so that it goes the gradient's way divided by the weight decay: much too far.",
     )
-
-
-NOTES = """
-Three rows, each with the paper's three choices of slices. *Paper*: the published step and noise; each removal starts
-from the weights that the last one left, noise included, as in the published code, which also keeps the number of
-samples at that of the training set throughout. (That code takes back a removal that costs more than 5 points of
-validation accuracy, and removes another sample in its place; here none is taken back. Its sample's Hessian is 0 by an
-oversight; here it is computed.) *Paper, without its noise*: the same step alone. *Ours*: `Unlearner`, one request for
-each sample, with the curvature that it computes itself and L-FOCI for each layer, from as many perturbed copies; no
-noise, since the honest constants ask for one that leaves no model (see the row about the noise). Random sets have the
-sizes of L-FOCI's for the same sample and step (with ours, in each layer), and are drawn anew for every removal.
-
-As in the published scripts one model is trained, and runs differ in which samples are removed; validation is on MNIST's
-test set. The sample gradient norm is that of the sample just removed, over all weights, and the curve its mean over all
-removals so far.
-"""

@@ -1,4 +1,4 @@
-"""What the figures of the re-identification experiment say about each claim of the paper."""
+"""What the figures of the reid experiment say about each claim of the paper."""
 
 from __future__ import annotations
 
@@ -6,24 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from excise.reproduce.experiment import Claim, Measured, Verdict, judged
-from excise.reproduce.removals import Supported, supported_removals
+from excise.reproduce.framework.experiment import Claim, Measured, Verdict, judged
+from excise.reproduce.parts.removals import Supported, supported_removals
+from excise.reproduce.studies.reid.measure import AT_ONCE, OURS, RETRAINED, literal
 
-OURS, AT_ONCE, RETRAINED = "ours", "ours, at once", "retrained"
 FEW_REMOVALS = 10  # fewer than these, the paper says, are supported with the smallest ε
 MEANINGLESS, STILL_SURE = 0.1, 0.9  # of the confidence before: at most, and at least
 SIGNIFICANT = 2.0  # times the change of others' maps
 THREE_MINUTES, PAPER_COPIES = 180.0, 1000
 Runs = Sequence[Measured]
-
-
-def literal(epsilon: float) -> str:
-    """What the paper's method is called in tables and legends.
-
-    >>> literal(0.0005)
-    'paper, ε = 0.0005'
-    """
-    return f"paper, ε = {epsilon:g}"
 
 
 def judge(measured: Measured) -> list[Claim]:
@@ -41,9 +32,6 @@ def judge(measured: Measured) -> list[Claim]:
     ]
 
 
-# ---------------------------------------------------------------------------------------------------- removals
-
-
 def _all_supported(measured: Measured) -> Claim:
     epsilon = max(measured["epsilons"])
     found = _supported(measured, literal(epsilon))
@@ -52,7 +40,7 @@ def _all_supported(measured: Measured) -> Claim:
         f"ε = {epsilon:g}: all samples of a person can be removed without a noticeable degradation in mAP",
         f"supported removals until the mAP of everyone else falls by more than {measured['drop']:g}, "
         f"{_listed(found)}; by our step: {_listed(ours)}. {_mean_maps(measured, literal(epsilon))}",
-        judged(not any(one.ended for one in _flat(found))),
+        judged(not any(one.ended for one in _of_all(found))),
         _noise_of(measured, epsilon),
     )
 
@@ -60,7 +48,7 @@ def _all_supported(measured: Measured) -> Claim:
 def _few_supported(measured: Measured) -> Claim:
     epsilon = min(measured["epsilons"])
     found = _supported(measured, literal(epsilon))
-    every = _flat(found)
+    every = _of_all(found)
     verdict: Verdict = (
         "confirmed" if all(one.ended and one.removals < FEW_REMOVALS for one in every) else "out of reach"
     )
@@ -77,7 +65,7 @@ def _few_supported(measured: Measured) -> Claim:
 
 def _fewer_with_less(measured: Measured) -> Claim:
     low, high = min(measured["epsilons"]), max(measured["epsilons"])
-    few, many = (float(np.mean([s.removals for s in _flat(_supported(measured, literal(e)))])) for e in (low, high))
+    few, many = (float(np.mean([s.removals for s in _of_all(_supported(measured, literal(e)))])) for e in (low, high))
     return Claim(
         f"appendix: with ε = {low:g} fewer samples can be unlearned than with ε = {high:g}",
         f"{few:.1f} against {many:.1f} on average over networks and people",
@@ -93,7 +81,7 @@ def _supported(measured: Measured, way: str) -> dict[str, list[Supported]]:
     }
 
 
-def _flat(found: dict[str, list[Supported]]) -> list[Supported]:
+def _of_all(found: dict[str, list[Supported]]) -> list[Supported]:
     return [one for several in found.values() for one in several]
 
 
@@ -254,42 +242,3 @@ def _start(found: Measured, way: str, score: str) -> float:
 
 def _end(found: Measured, way: str, score: str) -> float:
     return float(np.mean([one[score][-1] for one in found["ways"][way]]))
-
-
-NOTES = """
-**Stand-in.** Faces of the ORL database stand in for the sets of the paper, which are given to researchers on request
-only: 30 of the 40 people are trained on with 6 images each, and the other 10 are never trained on. Four further images
-of each of the 40 people are both queries and gallery; the number of the shot takes the place of the camera, so that no
-query finds itself. mAP and rank-1 are those of `excise.utility.retrieval`, by cosine similarity of the features. With
-`dataset` `"market1501"` (what `--paper-scale` takes), `"msmt17"`, `"prid"` or `"grid"` and the official files in the
-data folder the same code runs on those; as their queries are all of people who were never trained on, some training
-people are sought by their training images as well.
-
-**Networks.** There are no ImageNet weights here. A ResNet-50 and a MobileNetV2 of full depth and a quarter of their
-width are trained from random weights. *resnet20* begins with weights of CIFAR-10, which is as near to the paper's
-pre-training as can be had: it finds people far better, and is the one whose maps are shown. Adam, softmax loss and a
-step scheduler are those of appendix B; the learning rate is larger here, since training is short and mostly from
-scratch, and was chosen at seed 1. The paper names no weight decay for these networks: it is the 0.01 of its other
-experiments, since with the 0.0005 that is usual in torchreid its formula would ask for 8,000 times the noise. Batches
-are shifted by up to two pixels in training.
-
-**Ways.** *paper* is `method="paper"`: joint L-FOCI, the published curvature and noise on the block, each removal from
-the noisy weights of the one before. The noise falls with the square of the number of training images; it is that of
-Market-1501's 12,936, and the table says what it would be for the images there are. *ours* is our step for each image in
-turn, *ours, at once* one request for all of the person's images by `Drift.of_class()`, and *retrained* is trained
-without the person from the same beginning. Lines are means over the people removed, each from the model of all; bands,
-of everyone else, go from the least to the largest.
-
-**Rules.** Supported removals end when the mAP of everyone else has fallen by more than `drop` below that of the model
-before; at the larger ε all of them must be supported for every network and person, at the smaller one none may support
-all. *Meaningless* is a confidence of the head of at most a tenth of that before, *with confidence* at least nine
-tenths, for every network. Activation maps are torchreid's (squares of the last maps, summed over channels); they
-*change significantly* if 1 - cosine is at least twice that of other trained people. With few images a person, both the
-layers per removal and the change of the person's maps must be larger. *About 3 minutes* is up to six.
-
-**Reading it.** The yardstick for all of this is the retrained network. Its head cannot name the person, since it was
-never taught to, and how well its features still find them differs from person to person: some are found like anyone
-whom it has never seen, others were found only because they were trained on. So *meaningless* is right for the head, and
-right for features and maps only as far as retraining makes them so. A person has four queries here, so that single
-figures of the person are coarse.
-"""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,32 +11,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from excise.batchnorm import reestimate
-from excise.drift import Drift
-from excise.errors import InputError
-from excise.forgotten import Forgotten
-from excise.paper import paper_sigma
-from excise.reproduce.experiment import Experiment, Measured
-from excise.reproduce.people import Album, People, load_people
-from excise.reproduce.plots import legend_below, tidy
-from excise.reproduce.reid_claims import AT_ONCE, NOTES, OURS, RETRAINED, judge, literal
-from excise.reproduce.removals import remove_one_by_one
-from excise.reproduce.retrieval_models import Seen, Training, by_pixels, look, network, scores
-from excise.reproduce.run import Run
-from excise.task import Task
-from excise.training import GradientTrace
-from excise.unlearn import Unlearner
-from excise.weights import portable_state
+from excise.errors import InputError, NothingForgotten
+from excise.privacy.gaussian import paper_sigma
+from excise.privacy.mechanism import Privacy
+from excise.reproduce.framework.experiment import Measured
+from excise.reproduce.framework.fits import with_weights
+from excise.reproduce.framework.run import Run
+from excise.reproduce.parts.people import Album, People, load_people
+from excise.reproduce.parts.removals import all_but, model_after, remove_one_by_one
+from excise.reproduce.parts.retrieval_models import Seen, Training, by_pixels, look, network, scores
+from excise.task.task import Task
+from excise.task.weights import portable_state
+from excise.training.batchnorm import reestimate
+from excise.training.trace import GradientTrace
+from excise.unlearning.drift import Drift
+from excise.unlearning.forgotten import Forgotten
+from excise.unlearning.paper import PaperStep
+from excise.unlearning.selection import Joint
+from excise.unlearning.unlearner import Unlearner
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
-LOOKS = {OURS: "#0b6e4f", AT_ONCE: "#1f77b4", RETRAINED: "#7b4fa3"}
-KINDS = {"mAP": "mAP", "rank-1": "rank-1", "confidence": "confidence of the head"}
-REDS = ("#d1495b", "#e07a1f", "#8c1c2c")
+OURS, AT_ONCE, RETRAINED = "ours", "ours, at once", "retrained"
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,15 @@ class Trained:
     def before(self) -> Seen:
         """What it makes of the queries."""
         return look(self.task.model, self.people)
+
+
+def literal(epsilon: float) -> str:
+    """What the paper's method is called in tables and legends.
+
+    >>> literal(0.0005)
+    'paper, ε = 0.0005'
+    """
+    return f"paper, ε = {epsilon:g}"
 
 
 def measure(run: Run[Settings]) -> Measured:
@@ -188,11 +196,10 @@ def _trained(
         return {"weights": portable_state(fitted), "trace": [list(trace.gradients), list(trace.parameters)]}
 
     state = run.tensors(key, train)
-    fitted = copy.deepcopy(model)
-    fitted.load_state_dict(state["weights"])
     gradients, parameters = (tuple(part) for part in state["trace"])
     trace = GradientTrace(gradients=gradients, parameters=parameters)
-    return Trained(replace(start, model=fitted.eval()), trace, people, settings, run.seed), start, began
+    task = replace(start, model=with_weights(model, state["weights"]))
+    return Trained(task, trace, people, settings, run.seed), start, began
 
 
 def _order(train: Album, person: int, seed: int) -> list[int]:
@@ -203,14 +210,9 @@ def _order(train: Album, person: int, seed: int) -> list[int]:
 def _literally(trained: Trained, person: int, ids: list[int], *, epsilon: float) -> dict[str, Any]:
     """The paper's method, with noise as for a set of the paper's size."""
     settings = trained.settings
+    step = PaperStep(trained.trace, Joint(copies=settings.copies), noise_samples=settings.noise_samples)
     unlearner = Unlearner(
-        trained.task,
-        method="paper",
-        trace=trained.trace,
-        copies=settings.copies,
-        seed=trained.seed,
-        noise_seed=trained.seed,
-        noise_samples=settings.noise_samples,
+        trained.task, step, privacy=Privacy(noise_seed=trained.seed, repeatable=True), seed=trained.seed
     )
     forget = partial(unlearner.forget, epsilon=epsilon, delta=settings.delta)
     return _one_by_one(trained, person, ids, forget)
@@ -223,14 +225,15 @@ def _ours(trained: Trained, person: int, ids: list[int]) -> dict[str, Any]:
 
 def _at_once(trained: Trained, person: int, ids: list[int]) -> dict[str, Any]:
     """All images of the person in one request, by drift."""
-    unlearner = Unlearner(trained.task, refine=Drift.of_class(), seed=trained.seed).prepare()
-    done = unlearner.forget(ids)
-    return _once(trained, person, ids, done.model, done.seconds)
+    unlearner = Unlearner(trained.task, Drift.of_class(), seed=trained.seed).prepare()
+    began = time.perf_counter()
+    model = model_after(unlearner, ids)
+    return _once(trained, person, ids, model, time.perf_counter() - began)
 
 
 def _retrained(trained: Trained, person: int, ids: list[int], *, start: Task, training: Training) -> dict[str, Any]:
     """From the same beginning, without the person."""
-    kept = np.setdiff1d(np.arange(len(trained.people.train)), ids)
+    kept = all_but(ids, len(trained.people.train))
     model, _ = training(start, seed=trained.seed, ids=kept)
     return _once(trained, person, ids, model)
 
@@ -245,10 +248,12 @@ def _one_by_one(
     def remove(sample: int) -> nn.Module:
         try:
             requests.append(forget([sample]))
+        except NothingForgotten:  # the guard allowed nothing, so that the model stays as it is
+            pass
         except InputError:  # gradients that are no longer finite, as noise on noise has ruined the model: it stays so
             if not requests or requests[-1].retain_loss[1] < by_chance:
                 raise
-        return requests[-1].model
+        return requests[-1].model if requests else trained.task.model
 
     def score(model: nn.Module, _: Sequence[int]) -> dict[str, float]:
         nonlocal last
@@ -357,7 +362,8 @@ def time_of_removal(settings: Settings) -> dict[str, float]:
     reestimate(task, model, None)
     fitted, trace = Training(2, settings.learning_rate, 4, 0, 1.0)(task, seed=0, record=True)
     task = replace(task, model=fitted)
-    unlearner = Unlearner(task, method="paper", trace=trace, copies=settings.timed_copies, seed=0, noise_seed=0)
+    step = PaperStep(trace, Joint(copies=settings.timed_copies))
+    unlearner = Unlearner(task, step, privacy=Privacy(noise_seed=0, repeatable=True), seed=0)
     done = unlearner.prepare().forget([0], epsilon=settings.epsilons[0], delta=settings.delta)
     return {
         "seconds": done.seconds,
@@ -365,128 +371,3 @@ def time_of_removal(settings: Settings) -> dict[str, float]:
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "threads": torch.get_num_threads(),
     }
-
-
-# ---------------------------------------------------------------------------------------------------- drawing
-
-
-def draw(measured: Measured, figure: Any) -> None:
-    """Retrieval and confidence over the removals on the left, the paper's activation maps on the right."""
-    left, right = figure.subfigures(1, 2, width_ratios=(1.35, 1))
-    _draw_curves(measured, left)
-    _draw_maps(measured["pictures"], right)
-
-
-def _draw_curves(measured: Measured, figure: Any) -> None:
-    names = list(measured["networks"])
-    grid = figure.subplots(len(names), len(KINDS), squeeze=False, sharex=True, sharey=True)
-    for row, name in zip(grid, names, strict=True):
-        for axes, kind in zip(row, KINDS, strict=True):
-            for position, (way, runs) in enumerate(measured["networks"][name]["ways"].items()):
-                _draw_way(axes, way, runs, kind, position)
-            tidy(axes, x="images removed", y=KINDS[kind], title=name)
-            axes.set_ylim(-0.03, 1.03)
-    grid[0, 0].plot([], [], color="0.4", label="everyone else (filled)")
-    grid[0, 0].plot([], [], color="0.4", linestyle=":", label="the removed person (hollow)")
-    legend_below(figure, grid[0, 0], 3)
-
-
-def _draw_way(axes: Any, way: str, runs: Sequence[Measured], kind: str, position: int) -> None:
-    """Everyone else as a line with a band from the least to the largest, the person dotted; marks for one request."""
-    shade = LOOKS.get(way) or REDS[position % len(REDS)]
-    for who, line in (("rest", "-"), ("person", ":")):
-        steps, curves = together([(one["removed"], one[f"{who} {kind}"]) for one in runs])
-        label = way if who == "rest" else None
-        if way in (AT_ONCE, RETRAINED):
-            mark, face = {AT_ONCE: "D", RETRAINED: "*"}[way], shade if who == "rest" else "none"
-            ends = curves[:, -1]
-            axes.plot(steps[-1:], [ends.mean()], mark, color=shade, markerfacecolor=face, markersize=8, label=label)
-        else:
-            width = 1.5 if way == OURS else 2.8  # lines that lie upon each other are both seen
-            axes.plot(steps, curves.mean(0), line, color=shade, linewidth=width, label=label)
-            if who == "rest":  # a person has few queries: bands of theirs would cover everything
-                axes.fill_between(steps, curves.min(0), curves.max(0), color=shade, alpha=0.12, linewidth=0)
-
-
-def together(curves: Sequence[tuple[Sequence[int], Sequence[float]]]) -> tuple[list[int], NDArray[np.float64]]:
-    """Curves of several people, a row for each, for as many removals as all of them have.
-
-    >>> steps, rows = together([([0, 1, 2], [1.0, 0.8, 0.6]), ([0, 1], [0.9, 0.7])])
-    >>> steps, rows.tolist()
-    ([0, 1], [[1.0, 0.8], [0.9, 0.7]])
-    """
-    shared = sorted(set.intersection(*(set(steps) for steps, _ in curves)))
-    if len(shared) < 2:  # done at once, for people with unequal numbers of images: drawn at the least of these
-        least = min(steps[-1] for steps, _ in curves)
-        shared, curves = [0, least], [([0, least], [values[0], values[-1]]) for _, values in curves]
-    tables = [dict(zip(steps, values, strict=True)) for steps, values in curves]
-    return shared, np.array([[table[step] for step in shared] for table in tables])
-
-
-def _draw_maps(pictured: Measured, figure: Any) -> None:
-    """Image, map and overlay of the removed person and of another, before and after each way."""
-    rows = {"before": pictured["before"], **pictured["after"]}
-    grid = figure.subplots(len(rows), 6, squeeze=False)
-    figure.suptitle(f"{pictured['network']}: removed person (left), another (right)", fontsize=10)
-    for (way, maps), cells in zip(rows.items(), grid, strict=True):
-        for side, (image, activation) in enumerate(zip(pictured["images"], maps, strict=True)):
-            pixels = np.asarray(image) / 255
-            heat = _enlarged(activation, pixels.shape)
-            trio = cells[3 * side : 3 * side + 3]
-            trio[0].imshow(pixels, cmap="gray", vmin=0, vmax=1)
-            trio[1].imshow(heat, cmap="jet", vmin=0, vmax=1)
-            trio[2].imshow(pixels, cmap="gray", vmin=0, vmax=1)
-            trio[2].imshow(heat, cmap="jet", vmin=0, vmax=1, alpha=0.5)
-        cells[0].set_ylabel(way.replace(", ", ",\n"), fontsize=8, rotation=0, ha="right", va="center")
-        for axes in cells:
-            axes.set_xticks([])
-            axes.set_yticks([])
-            axes.spines[:].set_visible(False)
-
-
-def _enlarged(activation: Any, shape: tuple[int, ...]) -> Any:
-    small = torch.tensor(activation).float()[None, None] / 255
-    return F.interpolate(small, shape, mode="bilinear", align_corners=False)[0, 0].numpy()
-
-
-EXPERIMENT = Experiment(
-    name="reid",
-    title="a person removed from a network that finds people again",
-    where="Figure 8, section 7.4 and appendix B",
-    data="ORL faces (40 people, 10 images each), a stand-in for Market-1501, MSMT17, PRID and GRID",
-    published=Settings(),
-    settings=Settings(
-        dataset="orl",
-        networks=("resnet20", "resnet50", "mobilenet_v2"),
-        widths=(1.0, 0.25, 0.25),
-        size=(56, 46),
-        epochs=(16, 45, 45),
-        learning_rate=0.001,
-        batch_size=16,
-        copies=250,
-        few_epochs=30,
-        timed_copies=250,
-    ),
-    quick=Settings(
-        dataset="orl",
-        networks=("resnet20",),
-        widths=(1.0,),
-        size=(16, 12),
-        trained=5,
-        shots=3,
-        removed_people=1,
-        epochs=(2,),
-        learning_rate=0.001,
-        batch_size=8,
-        copies=16,
-        few_epochs=2,
-        timed_width=0.125,
-        timed_size=(32, 32),
-        timed_copies=16,
-    ),
-    measure=measure,
-    draw=draw,
-    judge=judge,
-    notes=NOTES,
-    size=(16.0, 8.4),
-)

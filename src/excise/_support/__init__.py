@@ -1,0 +1,1 @@
+"""What belongs to no idea of its own: checks of arguments, progress, sampling."""

@@ -1,0 +1,6 @@
+"""``python -m excise.cli``."""
+
+from excise.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Options that several commands have, and the check of files that options name."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from excise._support.reading import reason
+from excise.errors import InputError
+
+
+class FilePath(click.Path):
+    """A path; one that no file can have, such as with the character NUL, is an error of the option."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Make a path of a word."""
+        try:
+            return super().convert(value, param, ctx)
+        except ValueError as error:
+            self.fail(f"no file can have the name {str(value)!r} ({error}).", param, ctx)
+
+
+FILE = FilePath(path_type=Path)
+task_option = click.option(
+    "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
+)
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),  # what torch takes
+    default=0,
+    show_default="0",
+    metavar="N",
+    help="For everything random.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+show_samples_option = click.option(
+    "--show-samples", is_flag=True, help="Let the page show the forgotten samples, not only their hashes."
+)
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """What a report says besides what was measured."""
+
+    reference: str | None
+    operator: str | None
+    hash_key: Path | None
+
+    def key(self) -> bytes | None:
+        """The key for hashes of samples, from its file; None for one that is not kept."""
+        from excise.evidence.sample_hashes import read_or_make_key
+
+        return None if self.hash_key is None else read_or_make_key(self.hash_key)
+
+
+def page_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of the report, handed over together as ``page_options``."""
+
+    @click.option("--reference", metavar="TEXT", help="For the report: what the request is filed under.")
+    @click.option("--operator", metavar="TEXT", help="For the report: who carries it out.")
+    @click.option(
+        "--hash-key",
+        type=FILE,
+        metavar="FILE",
+        help="Secret key by which samples are hashed; made if there is none.  [default: one that is not kept]",
+    )
+    @functools.wraps(command)
+    def packed(
+        *arguments: Any, reference: str | None, operator: str | None, hash_key: Path | None, **others: Any
+    ) -> None:
+        command(*arguments, page_options=PageOptions(reference, operator, hash_key), **others)
+
+    return packed
+
+
+def require_file(file: Path | None, option: str, endings: tuple[str, ...]) -> str:
+    """Refuse a file of another kind before any work is done; gives its ending."""
+    if file is None:
+        return ""
+    if file.suffix.lower() not in endings:
+        raise InputError(f"{option} {file.name}: the name must end in {' or '.join(endings)}.")
+    return file.suffix.lower()
+
+
+def require_writable(file: Path | None, option: str, endings: tuple[str, ...]) -> str:
+    """The same for a file to be written, which must be possible."""
+    ending = require_file(file, option, endings)
+    if file is None:
+        return ending
+    try:
+        if not file.parent.is_dir():
+            raise InputError(f"{option} {file}: there is no folder {file.parent}.")
+        if file.exists() and not file.is_file():
+            raise InputError(f"{option} {file}: is a folder, pipe or device, not a file; name another file.")
+        file.resolve().lstat()
+    except FileNotFoundError:
+        pass  # it is new
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:  # a name that is too long, or has a character that names can't have
+        raise InputError(f"{option} {file}: no file can have this name ({reason(error)}).") from None
+    if not os.access(file.resolve().parent, os.W_OK | os.X_OK):
+        raise InputError(f"{option} {file}: the folder {file.parent} can't be written to.")
+    return ending
+
+
+def proof_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What commands that may write a page have in common: what it shows and says, the seed, and JSON instead."""
+    for option in (json_option, seed_option, page_options, show_samples_option):
+        command = option(command)
+    return command

@@ -1,0 +1,1 @@
+"""How well a deletion worked: attacks, gaps to retrained models, utility, and a verdict."""

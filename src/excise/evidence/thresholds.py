@@ -1,0 +1,65 @@
+"""Where a verdict draws its lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from excise._support.checks import number, require
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What a verdict takes for near, lost or few; each name ends in what the number is compared with.
+
+    Accuracies are shares, so 0.01 is a point. Where answers are scored by an error (rmse), a loss of accuracy is a rise
+    of the error as a share of it.
+
+    >>> Thresholds(forgotten_share_left=0.6)
+    Traceback (most recent call last):
+        ...
+    excise.errors.InputError: forgotten_share_left must be at most partly_share_left (0.5), not 0.6.
+    """
+
+    forgotten_share_left: float = 0.2
+    """Of the way from the original to retraining, so much may be left for "forgotten" ..."""
+    partly_share_left: float = 0.5
+    """... and so much for "partly forgotten"."""
+    unchanged_share_of_distance: float = 0.95
+    """Beyond this share of the original's distance to a single retrained model, whose floor is not known, nothing was
+    forgotten."""
+    measurable_times_floor: float = 1.5
+    """The original must be so many times farther from retrained models than these from each other for its distance to
+    mean anything."""
+    noticed_accuracy_lost: float = 0.01
+    """More is a warning."""
+    damaging_accuracy_lost: float = 0.03
+    """More, beyond chance, is damage."""
+    implausible_accuracy_gained: float = 0.1
+    """On retained samples; no unlearning gains so much, so the original is another model."""
+    useless_interval_width_of_auc: float = 0.5
+    """A wider interval of an attack's AUC tells nothing."""
+    negligible_mean_loss: float = 0.01
+    """Below it, steps of learning again tell nothing."""
+    quick_share_of_steps: float = 0.5
+    """Learning again in less than this share of a retrained model's steps shows that a trace is left."""
+    alike_few_shot_accuracy: float = 0.03
+    """Few-shot accuracies that differ by no more are the same."""
+    assumed_few_shot_deviation: float = 0.03
+    """Standard deviation of retrained models' few-shot accuracies, taken where there is a single model."""
+    telling_few_shot_deviations: float = 3.0
+    """So many of these deviations the original must lie above retrained models for the probe to say anything."""
+    few_samples: float = 20
+    """Up to so many forgotten samples the verdict adds that they are few."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            number(getattr(self, field.name), field.name)
+        for low, high in (
+            ("forgotten_share_left", "partly_share_left"),
+            ("noticed_accuracy_lost", "damaging_accuracy_lost"),
+        ):
+            most = getattr(self, high)
+            require(getattr(self, low) <= most, low, getattr(self, low), f"at most {high} ({most:g})")
+
+
+USUAL = Thresholds()

@@ -1,0 +1,120 @@
+"""Is the objective convex in what is trained? Proven from the model and from every sample, or not claimed.
+
+Certificates rest on it: without convexity a small gradient says nothing about the distance to a minimum. It is claimed
+where a plain linear layer is all that is trained, its outputs are the model's, its inputs don't depend on its weights
+nor on the other samples of a batch, and the loss is one that is known to be convex in the outputs. Whether that is so
+is looked up on all the samples, in the pass that computes the gradient, in double precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from excise.privacy.aliases import doubt_of_aliases
+from excise.privacy.heads import doubt_of_loss, doubt_of_model, doubt_of_values, linear_head, with_other_weights
+from excise.privacy.rounding import Margin, has_kinks, smoothness
+from excise.privacy.sightings import Head, Sighting, disagreement, seen_again, sight
+from excise.task import objective
+from excise.task.losses import mean_weight, weighs_classes
+from excise.task.parameters import norm
+from excise.task.task import Task, evaluating
+
+
+@dataclass(frozen=True)
+class ResidualGradient:
+    """The gradient of the objective over the retained samples, and what it may be used for."""
+
+    norm: float
+    why_not_convex: str | None
+    """Why the objective is not known to be convex; None where it is."""
+    margin: float = 0.0
+    """By how much the norm can be larger, for rounding: see ``excise.privacy.rounding``."""
+    left_by_rounding: float = 0.0
+    """What norm the exact minimum can have, once its weights are rounded to those of the model's precision."""
+    vouched: bool = False
+    """Whether convexity is what the task says, rather than proven."""
+    features: bool = False
+    """Whether the model has parts that are not trained now, but may have been on samples that are gone."""
+
+    @property
+    def convex(self) -> bool:
+        """Whether a small gradient means that a minimum is near."""
+        return self.why_not_convex is None
+
+
+def residual_gradient(task: Task, model: nn.Module, residual: Tensor) -> ResidualGradient:
+    """‖∇F‖ over the samples by one pass (by two where convexity has to be proven), and whether F is convex."""
+    with evaluating(model):
+        doubt = "the task says so" if task.convex is not None else why_not_linear(task, model)
+        found = _by_linear_layer(task, model, residual) if doubt is None else doubt
+        if isinstance(found, str):
+            plain = norm(objective.objective_gradient(task, model, residual))
+            found = ResidualGradient(plain, None if task.convex else found, vouched=bool(task.convex))
+    return replace(found, features=task.features != "fixed" and _has_features(model))
+
+
+def why_not_linear(task: Task, model: nn.Module) -> str | None:
+    """What of the model or the loss alone speaks against convexity; None for nothing."""
+    layer = linear_head(model)
+    if isinstance(layer, str):
+        return layer
+    return doubt_of_model(model) or doubt_of_loss(task.loss_module) or doubt_of_aliases(task, model, layer.parameters())
+
+
+def _has_features(model: nn.Module) -> bool:
+    frozen = any(not weight.requires_grad for weight in model.parameters())
+    return frozen or any(buffer.is_floating_point() for buffer in model.buffers())
+
+
+def _by_linear_layer(task: Task, model: nn.Module, ids: Tensor) -> ResidualGradient | str:
+    """‖∇F‖ in double precision from what the layer sees, or what is not as it should be."""
+    layer, other = linear_head(model), linear_head(moved := with_other_weights(model))
+    if isinstance(layer, str) or isinstance(other, str):
+        return str(layer)
+    trained = {name: one.detach().clone() for name, one in layer.named_parameters() if one.requires_grad}
+    scale = mean_weight(task.loss_module, task.targets) if weighs_classes(task.loss_module) else 1.0
+    beta = smoothness(task.loss_module, layer.out_features, scale)
+    margin = Margin(beta, has_kinks(task.loss_module), float(layer.weight.detach().double().norm()))
+    weight = torch.zeros_like(layer.weight, dtype=torch.float64)
+    bias = torch.zeros(layer.out_features, dtype=torch.float64, device=weight.device)
+    for found in _sightings(task, Head(model, layer), Head(moved, other), ids):
+        if isinstance(found, str):
+            return found
+        seen, slopes = found.rows, found.slopes(task)
+        if not slopes.isfinite().all():
+            return "the gradient of a sample is not finite"
+        weight += slopes.flatten(0, 1).T @ seen.flatten(0, 1)
+        bias += slopes.sum((0, 1))
+        gaps = found.gaps if margin.kinks else None
+        margin.add(found.trained_rows, slopes, found.reach, gaps, found.moved)
+    now = {name: one for name, one in layer.named_parameters() if one.requires_grad}
+    if now.keys() != trained.keys() or not all(torch.equal(one, now[name]) for name, one in trained.items()):
+        return "the model changes its weights, or which of them are trained, while it is used"
+    sums = {"weight": weight, "bias": bias}
+    parts = [(sums[name] / len(ids), one.double()) for name, one in trained.items()]
+    flat = torch.cat([one.flatten() for _, one in parts])
+    total = torch.cat([(mean + task.weight_decay * one).flatten() for mean, one in parts])
+    size = float(total.norm())
+    off = margin.of_gradient(size, task.weight_decay, flat)
+    precision = torch.finfo(layer.weight.dtype).eps
+    return ResidualGradient(size, None, off, margin.of_rounded_weights(precision, task.weight_decay, flat))
+
+
+def _sightings(task: Task, head: Head, moved: Head, ids: Tensor) -> Iterator[Sighting | str]:
+    """What the layer saw, batch by batch, or what speaks against convexity."""
+    fresh = replace(task)
+    if "targets" in vars(task):
+        vars(fresh)["targets"] = task.targets
+    size = task.batch_size_within_memory(256)
+    for places in ids.split(size):
+        batch = task.batch(places)
+        first, elsewhere = sight(task, head, batch), sight(task, moved, batch)
+        doubt = disagreement(task, first, elsewhere) or doubt_of_values(task, fresh, first, elsewhere)
+        if doubt is not None:
+            yield doubt
+            return
+        yield seen_again(task, head, places, ids, first)

@@ -1,0 +1,1 @@
+"""What several experiments are made of: data, networks, removals and measurements."""

@@ -1,0 +1,1 @@
+"""Lemma 1: how fast does the block step's residual gradient approach that of a full Newton step, as the data grows?"""

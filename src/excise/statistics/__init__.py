@@ -1,0 +1,1 @@
+"""Coefficients of dependence, and the selection of columns by them; needs numpy and numba, not torch."""

@@ -1,0 +1,41 @@
+"""What the user's own model, loss or data raise, as an error that says which of them it was, and with what remedy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch
+
+from excise._support.reading import reason
+from excise.errors import ExciseError, InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+REMEDIES = {
+    "train_set": "every position below its length must give a sample, and collate= must make a batch of several",
+    "model": "try it on a batch by hand, and pass forward= to Task where it is called in another way",
+    "loss": "it is called as loss(outputs, targets), whose shapes and types must be what it takes",
+}
+
+
+def asked(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Around a function that does nothing but ask the user's part; lack of memory is left as it is."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def guarded(*arguments: P.args, **options: P.kwargs) -> R:
+            try:
+                return function(*arguments, **options)
+            except (ExciseError, MemoryError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:
+                if "memory" in str(error):
+                    raise
+                name = type(error).__name__
+                raise InputError(f"{what} failed ({name}: {reason(error)}); {REMEDIES[what]}.") from error
+
+        return guarded
+
+    return decorate

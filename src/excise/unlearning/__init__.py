@@ -1,0 +1,43 @@
+"""Deleting samples from a trained model."""
+
+from excise.unlearning.descent import Descent
+from excise.unlearning.drift import Drift
+from excise.unlearning.forgotten import Forgotten
+from excise.unlearning.guard import Guard
+from excise.unlearning.method import Applied, Method, Removal, Workspace, method_named, method_names, register
+from excise.unlearning.paper import PaperStep
+from excise.unlearning.selection import (
+    AllSlices,
+    AtRandom,
+    Joint,
+    LargestChange,
+    OneSlice,
+    PerLayer,
+    SliceSelection,
+)
+from excise.unlearning.step import Step
+from excise.unlearning.unlearner import Unlearner
+
+__all__ = [
+    "AllSlices",
+    "Applied",
+    "AtRandom",
+    "Descent",
+    "Drift",
+    "Forgotten",
+    "Guard",
+    "Joint",
+    "LargestChange",
+    "Method",
+    "OneSlice",
+    "PaperStep",
+    "PerLayer",
+    "Removal",
+    "SliceSelection",
+    "Step",
+    "Unlearner",
+    "Workspace",
+    "method_named",
+    "method_names",
+    "register",
+]

@@ -1,0 +1,108 @@
+"""The guard: no method may harm what the model still has to do.
+
+A small sample of retained data tells, after every step, whether the rest of the model still works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from excise._support.checks import is_number, require, whole
+from excise._support.sampling import draw_proportionally
+from excise.task.objective import losses_on
+from excise.task.task import Task
+from excise.unlearning.convergence import require_finite
+
+MOST, LEAST = 64, 16
+
+
+@dataclass(frozen=True)
+class Guard:
+    """How much the mean loss of retained samples may rise by a request."""
+
+    factor: float = 1.5
+    """To so many times what it was,"""
+    rise: float = 0.05
+    """or by this much, which may always be: near 0 a loss can double without harm."""
+    samples: int | None = None
+    """How many retained samples tell that rise; None for 64, and fewer where inputs are large. Losses that are near 0
+    but for a few samples need more, at the cost of every request."""
+
+    def __post_init__(self) -> None:
+        require(is_number(self.factor) and self.factor >= 1, "factor", self.factor, "1 or more")
+        require(is_number(self.rise) and self.rise >= 0, "rise", self.rise, "0 or more")
+        if self.samples is not None:
+            whole(self.samples, "samples")
+
+    def limit(self, loss: float) -> float:
+        """The most that a loss may become."""
+        return max(self.factor * loss, loss + self.rise)
+
+
+@dataclass(frozen=True)
+class GuardSample:
+    """Samples, drawn with preference for hard ones, whose weighted mean loss estimates that of all retained samples."""
+
+    ids: Tensor
+    weights: Tensor
+
+    def losses(self, task: Task, model: nn.Module) -> Tensor:
+        """The samples' losses."""
+        return losses_on(task, model, self.ids).double().cpu()
+
+    def mean(self, losses: Tensor, without: Collection[int] = ()) -> float:
+        """Mean loss of retained samples, as far as these can tell; some of them may be forgotten by now."""
+        kept = self.weights_without(without)
+        return float(losses @ kept / kept.sum()) if kept.any() else float("nan")
+
+    def weights_without(self, gone: Collection[int]) -> Tensor:
+        """How much each sample counts: not at all where it is forgotten by now."""
+        return self.weights * ~torch.isin(self.ids, torch.tensor(list(gone), dtype=torch.long))
+
+
+def draw_guard_sample(
+    task: Task, model: nn.Module, ids: Tensor, generator: torch.Generator, size: int | None = None
+) -> GuardSample:
+    """Draw one from the samples; by default a smaller one where inputs are large, since every request looks at it."""
+    size = size or max(LEAST, min(MOST, 4 * task.batch_size_within_memory(MOST)))
+    ids = ids[: 8 * size]
+    losses = losses_on(task, model, ids).double().cpu()
+    require_finite(losses, ids.tolist())
+    sizes = losses - losses.min().clamp(max=0)  # some losses, such as of densities, are negative
+    drawn, inclusion = draw_proportionally(sizes + sizes.mean() + 1e-12, size, generator)
+    return GuardSample(ids[drawn], 1 / inclusion)
+
+
+@dataclass(frozen=True)
+class RetainedLoss:
+    """The loss of retained samples during one request."""
+
+    task: Task
+    sample: GuardSample
+    guard: Guard | None
+    before_each: Tensor
+    """Losses of the guard's samples under the model before."""
+    gone: frozenset[int]
+    """What does not count as retained: all that is forgotten, by this request too."""
+
+    @property
+    def before(self) -> float:
+        """Mean loss before the request."""
+        return self.mean(self.before_each)
+
+    @property
+    def limit(self) -> float:
+        """The most that it may become."""
+        return float("inf") if self.guard is None else self.guard.limit(self.before)
+
+    def of_each(self, model: nn.Module) -> Tensor:
+        """Losses of the guard's samples under a model."""
+        return self.sample.losses(self.task, model)
+
+    def mean(self, losses: Tensor) -> float:
+        """Mean loss, from those of the guard's samples."""
+        return self.sample.mean(losses, self.gone)

@@ -1,0 +1,106 @@
+"""What an audit takes for the truth is as good as the original, data that change are said, and leaks are found."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from excise import ChangingDataWarning, Drift, Effort, Task, Unlearner, audit, fit
+from excise.errors import InputError
+
+EFFORT = Effort(retained_samples=100)
+
+
+def samples(count, seed):
+    inputs = torch.randn(count, 5, generator=torch.Generator().manual_seed(seed))
+    return inputs, (inputs[:, 0] * inputs[:, 1] > 0).long()
+
+
+@pytest.fixture(scope="module")
+def task():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Linear(40, 2))
+    made = Task(
+        model, nn.CrossEntropyLoss(), TensorDataset(*samples(120, 0)), TensorDataset(*samples(60, 1)), weight_decay=1e-3
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)  # in a way that fit knows nothing of
+    for _ in range(300):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(made.train_set.tensors[0]), made.train_set.tensors[1]).backward()
+        optimizer.step()
+    return replace(made, keys=[f"c{place // 3}" for place in range(120)])
+
+
+@pytest.fixture(scope="module")
+def done(task):
+    return Unlearner(task, Drift()).forget(keys=["c2"])
+
+
+def once(start, *, ids, seed, **_):
+    return fit(start, ids=ids, epochs=1, seed=seed)
+
+
+def weak(task, ids, seed):
+    return fit(task, ids=ids, epochs=1, lr=0.01, seed=seed).model
+
+
+def test_models_of_fit_that_are_worse_than_the_original_are_not_the_truth(task, done, monkeypatch):
+    monkeypatch.setattr("excise.training.retraining.fit", once)
+    with pytest.raises(InputError, match=r"not as good as the original.*accuracy .* against .*Pass retrain= to Task"):
+        audit(task, done, retrained=2, cache=None, effort=EFFORT)
+
+
+def test_numbers_are_held_to_their_loss(task, monkeypatch):
+    inputs, labels = task.train_set.tensors
+    held_out = TensorDataset(task.test_set.tensors[0], task.test_set.tensors[1].float()[:, None])
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Linear(40, 1))
+    numbers = Task(model, nn.MSELoss(), TensorDataset(inputs, labels.float()[:, None]), held_out, weight_decay=1e-4)
+    numbers = numbers.with_model(fit(numbers, epochs=300, lr=0.05, seed=0).model)
+    done = Unlearner(numbers, Drift()).forget([3, 4])
+    monkeypatch.setattr("excise.training.retraining.fit", once)
+    with pytest.raises(InputError, match=r"not as good as the original.*loss .* against"):
+        audit(numbers, done, retrained=1, cache=None, effort=EFFORT)
+
+
+def test_a_recipe_of_ones_own_is_believed(task, done):
+    own = replace(task, retrain=lambda ids, seed: weak(task, ids, seed))
+    assert len(audit(own, done, retrained=1, cache=None, effort=EFFORT).retrained) == 1
+
+
+def test_data_that_change_are_said(task, done):
+    class Noisy(list):
+        def __getitem__(self, place):
+            inputs, label = super().__getitem__(place)
+            return inputs + 0.1 * torch.randn(5), label
+
+    noisy = replace(task, train_set=Noisy(zip(*task.train_set.tensors, strict=True)))
+    with pytest.warns(ChangingDataWarning, match="without augmentation"):
+        audit(noisy, task.model, done.model, [6, 7, 8], effort=EFFORT)
+
+
+def test_a_persons_rows_are_found_in_a_validation_set(task, done):
+    inputs, labels = samples(20, 2)
+    inputs[11] = task.train_set.tensors[0][6]  # of customer c2
+    validation = TensorDataset(inputs, labels)
+    keys = ["c2" if place == 4 else f"v{place}" for place in range(20)]
+    also = {"validation": validation, "with keys": (validation, keys), "clean": task.test_set}
+    found = audit(task, done, also=also, effort=EFFORT)
+    assert found.elsewhere == {"validation": (11,), "with keys": (4, 11), "clean": ()}
+    assert "Also in validation: 1 sample of the request (position" in str(found).replace("\n", " ")
+    assert found.as_dict()["elsewhere"]["with keys"] == [4, 11]
+
+
+@pytest.mark.parametrize(
+    ("also", "words"),
+    [
+        ([1], "also must be a mapping"),
+        ({"validation": 3}, r"also\['validation'\] must be a data set"),
+        ({"validation": (TensorDataset(*samples(3, 0)), ["a"])}, "keys has 1 entries"),
+    ],
+)
+def test_further_sets_that_are_none_are_refused(task, done, also, words):
+    with pytest.raises(InputError, match=words):
+        audit(task, done, also=also, effort=EFFORT)

@@ -1,0 +1,133 @@
+"""A budget in a file: two processes never spend more than there is, and nothing that was spent is lost."""
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+
+import pytest
+
+from excise.errors import InputError
+from excise.privacy import BudgetAccountant, RetrainRequired, ledger
+
+SPEND = """
+import sys
+from excise.privacy import BudgetAccountant, RetrainRequired
+path, count, epsilon = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+budget = BudgetAccountant.at(path)
+print("ready", flush=True)
+sys.stdin.readline()
+done = 0
+for _ in range(count):
+    try:
+        budget.spend(epsilon, 0.1)
+        done += 1
+    except RetrainRequired:
+        pass
+print(done)
+"""
+
+
+def in_two_processes(path, count, epsilon):
+    given = [sys.executable, "-c", SPEND, str(path), str(count), str(epsilon)]
+    both = [subprocess.Popen(given, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for one in both:
+        assert one.stdout.readline() == "ready\n"
+    for one in both:
+        one.stdin.write("\n")
+        one.stdin.flush()
+    return [int(one.communicate(timeout=120)[0]) for one in both]
+
+
+def test_two_processes_spend_once_what_fits_once(tmp_path):
+    path = tmp_path / "budget.json"
+    budget = BudgetAccountant.at(path, 1.0, 0.1)
+    assert sorted(in_two_processes(path, 1, 0.6)) == [0, 1]
+    assert len(budget.history) == 1
+    with pytest.raises(RetrainRequired):
+        budget.spend(0.6, 0.1)
+
+
+def test_no_request_of_two_processes_is_lost(tmp_path):
+    path = tmp_path / "budget.json"
+    budget = BudgetAccountant.at(path, 50.0, 0.1)
+    assert in_two_processes(path, 15, 0.01) == [15, 15]
+    assert len(budget.history) == 30
+
+
+def test_a_file_is_one_budget_for_all_that_open_it(tmp_path):
+    path = tmp_path / "budget.json"
+    one = BudgetAccountant.at(path, 1.0, 1e-5)
+    other, copied, sent = BudgetAccountant.at(path), copy.deepcopy(one), pickle.loads(pickle.dumps(one))
+    one.spend(0.5, 1e-6, removed=3, certified=0.25)
+    for each in (other, copied, sent):
+        assert each.history == one.history
+        assert each.remaining == one.remaining
+    plain = BudgetAccountant(1.0, 1e-5)
+    plain.spend(0.5, 1e-6, removed=3, certified=0.25)
+    assert json.loads(path.read_text()) == plain.state_dict()
+    other.reset()
+    assert one.history == []
+
+
+def test_a_state_does_not_take_back_what_the_file_says(tmp_path):
+    budget = BudgetAccountant.at(tmp_path / "budget.json", 1.0, 1e-5)
+    budget.spend(0.1, 1e-6)
+    early = budget.state_dict()
+    budget.spend(0.2, 1e-6)
+    budget.load_state_dict(early)  # which is no contradiction
+    assert len(budget.history) == 2
+    strange = {**early, "history": [{"epsilon": 0.3, "delta": 1e-6, "removed": 1}]}
+    with pytest.raises(InputError, match=r"other requests than .*budget\.json"):
+        budget.load_state_dict(strange)
+    assert len(budget.history) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (None, {}, "there is no budget yet; pass epsilon= and delta="),
+        ("{", {}, "holds no budget, or is damaged"),
+        ("[]", {}, "must be a mapping with keys mechanism"),
+        ('{"mechanism": "gaussian", "epsilon": 1.0, "delta": 1e-5, "history": 3}', {}, "must be a list of requests"),
+        (
+            '{"mechanism": "gaussian", "epsilon": 1.0, "delta": 1e-5, "history": []}',
+            {"epsilon": 2.0, "delta": 1e-5},
+            "holds a budget of epsilon=1, delta=1e-05, not of 2.0",
+        ),
+    ],
+)
+def test_a_file_that_is_no_such_budget(tmp_path, content, options, message):
+    path = tmp_path / "budget.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        BudgetAccountant.at(path, **options)
+    assert (path.read_text() if path.exists() else None) == content
+
+
+def test_a_file_that_is_gone_is_no_empty_budget(tmp_path):
+    budget = BudgetAccountant.at(tmp_path / "budget.json", 1.0, 1e-5)
+    (tmp_path / "budget.json").unlink()
+    with pytest.raises(InputError, match="could not be read"):
+        budget.spend(0.1, 1e-6)
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_a_lock_that_is_held_is_waited_for_and_one_left_over_is_not(tmp_path, monkeypatch, kernel):
+    if not kernel:
+        monkeypatch.setattr(ledger, "fcntl", None)
+    monkeypatch.setattr(ledger, "PATIENCE", 0.1)
+    path = tmp_path / "budget.json"
+    budget = BudgetAccountant.at(path, 1.0, 1e-5)
+    with ledger.locked(path), pytest.raises(InputError, match=r"another process has held the budget for 0\.1 s"):
+        budget.spend(0.1, 1e-6)
+    left = tmp_path / ".budget.json.lock"
+    left.touch()  # by a process that was killed
+    long_ago = time.time() - 2 * ledger.STALE
+    os.utime(left, (long_ago, long_ago))
+    budget.spend(0.1, 1e-6)
+    assert len(budget.history) == 1
