@@ -97,7 +97,7 @@ def test_a_command_that_fills_the_disk_says_so(nursery, model, ending):
     out = file.with_name(f"out{ending}")
     out.write_bytes(b"old")
     done = forget(nursery, "task", file, out, limits={"RLIMIT_FSIZE": 50_000})
-    assert done["code"] == 1
+    assert done["code"] == 1, done["said"]
     assert "could not be written" in said_at_the_end(done)
     assert "File too large" in said_at_the_end(done)
     assert out.read_bytes() == b"old"

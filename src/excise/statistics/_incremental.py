@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from excise.statistics._neighbors import Floats, Ints, as_floats, compiled, mix, nearest, one_cell, scaled
+from excise.statistics._compiled import compiled
+from excise.statistics._neighbors import Floats, Ints, as_floats, mix, nearest, one_cell, scaled
 from excise.statistics._scan import LANES, STRIDE, sum_over_cells, sums_on_line, sums_over_rows
 
 CHUNK = 2**17  # values that a thread copies and sorts at a time

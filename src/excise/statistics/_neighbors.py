@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
+
+from excise.statistics._compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,8 +31,6 @@ TIE = 1e-9
 
 NOBODY = (np.uint64(2**64 - 1), np.int64(-1))
 """What a draw begins with: a number that any other is below, and no row."""
-
-compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 
 @compiled

@@ -9,7 +9,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from excise.statistics._neighbors import NOBODY, TIE, compiled, draw, draw_twin, mix, nearest_on_line
+from excise.statistics._compiled import compiled
+from excise.statistics._neighbors import NOBODY, TIE, draw, draw_twin, mix, nearest_on_line
 
 LANES = 8  # columns scanned together
 STRIDE = 4  # listed neighbours looked at between two checks of the bound

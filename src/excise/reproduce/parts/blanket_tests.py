@@ -11,7 +11,8 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma
 
-from excise.statistics._neighbors import Floats, Ints, compiled, nearest
+from excise.statistics._compiled import compiled
+from excise.statistics._neighbors import Floats, Ints, nearest
 from excise.statistics.dependence import ranks
 
 Statistic = Callable[[Floats], float]
