@@ -4,6 +4,7 @@ import inspect
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import TensorDataset
+from toy_classifier import ENTROPY, FORGET, N, classifier, flat, losses_of, mean_gradient, network
 
 import excise.baselines
 from excise import (
@@ -32,6 +34,7 @@ from excise.baselines import (
     METHODS,
     REFERENCES,
     baseline,
+    ct,
     excise_drift,
     excise_step,
     fine_tune,
@@ -39,12 +42,18 @@ from excise.baselines import (
     full_newton,
     gradient_ascent,
     kfac_newton,
+    l1_sparse,
+    lotus,
+    msg,
     neg_grad_plus,
     paper_step,
     random_labels,
+    regun,
     retrain,
+    rum,
     salun,
     scrub,
+    sfr_on,
     ssd,
 )
 from excise.baselines.classes import random_other_labels
@@ -57,8 +66,6 @@ from excise.task.ids import all_but
 from excise.task.objective import losses_on
 from excise.training.retraining import retrain as retrain_from_scratch
 
-N, FORGET = 40, [3, 8, 21]
-ENTROPY = nn.CrossEntropyLoss(reduction="none")
 EVERYTHING = 10**6
 QUICK = {
     "fine-tune": {"batch_size": 8},
@@ -73,28 +80,34 @@ QUICK = {
     "kfac-newton": {"samples": 10},
     "paper-step": {"n_jobs": 1},
     "excise-step": {"n_jobs": 1},
+    "l1-sparse": {"batch_size": 8},
+    "ct": {"batch_size": 8},
+    "msg": {"batch_size": 8},
+    "lotus": {"batch_size": 8},
+    "regun": {"batch_size": 8},
+    "rum": {"batch_size": 8},
+    "sfr-on": {"batch_size": 8, "samples": 10},
 }  # options with which all of them are quick and random
 
+TRAINING = ("gradient-ascent", "neg-grad-plus", "random-labels", "salun", "scrub", "ssd")
+TRAINING += ("l1-sparse", "lotus", "msg", "regun", "rum", "sfr-on")
 GONE = [5, 6, 30]  # not 0 or 1, which are read to see what a sample is like
+OF_CONVOLUTIONS = ("ct",)
 OF_THE_UNLEARNER = ("full-newton", "paper-step", "excise-step", "excise-drift")
 
 pytestmark = pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 
 
-def network(seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
-
-
 @pytest.fixture(scope="module")
-def task():
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(N, 4, generator=generator).double()
-    labels = (inputs @ torch.randn(4, 3, generator=generator).double()).argmax(1)
-    data = TensorDataset(inputs, labels)
-    start = Task(network(), ENTROPY, data, weight_decay=0.02)
-    return Task(fit(start, epochs=100, lr=0.1).model, ENTROPY, data, weight_decay=0.02)
+def trained():
+    return {convolution: classifier(convolution=convolution) for convolution in (False, True)}
+
+
+@pytest.fixture
+def task(trained, request):
+    """With a network that the method, in a test of one, can change."""
+    parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    return trained[parameters.get("name") in OF_CONVOLUTIONS]
 
 
 class Counting:
@@ -109,21 +122,6 @@ class Counting:
     def __getitem__(self, i):
         self.asked.add(i)
         return self.data[i]
-
-
-def flat(model):
-    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
-
-
-def losses_of(task, model, ids):
-    """With nothing of the package in between."""
-    inputs, targets = (tensor[torch.as_tensor(ids)] for tensor in task.train_set.tensors)
-    return nn.functional.cross_entropy(model(inputs), targets, reduction="none")
-
-
-def mean_gradient(task, model, ids):
-    """Gradient of the mean loss, in one vector."""
-    return torch.cat([g.flatten() for g in torch.autograd.grad(losses_of(task, model, ids).mean(), model.parameters())])
 
 
 def as_function(task, ids):
@@ -151,7 +149,7 @@ def one_weight(targets, value, **options):
 class TestAll:
     @pytest.mark.parametrize("name", METHODS)
     def test_a_new_model_in_eval_mode_and_nothing_else_has_changed(self, task, name):
-        model = network(1).train()
+        model = network(1, convolution=name in OF_CONVOLUTIONS).train()
         given, own = hash_of_model(model), hash_of_model(task.model)
         torch_state, numpy_state = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
         new = METHODS[name](task, model, FORGET, seed=0, **QUICK.get(name, {}))
@@ -216,14 +214,14 @@ class TestAll:
         if name in OF_THE_UNLEARNER and "forgotten" not in inspect.signature(Unlearner).parameters:
             pytest.skip("the Unlearner does not take them yet")
         data = Counting(task.train_set)
-        counted = Task(task.model, ENTROPY, data, weight_decay=0.02)
+        counted = replace(task, train_set=data)
         options = {**QUICK.get(name, {}), "seed": 0}
         new = METHODS[name](counted, task.model, FORGET, forgotten=GONE, **options)
         assert data.asked.isdisjoint(GONE)
         assert data.asked
         inputs, targets = (tensor.clone() for tensor in task.train_set.tensors)
         inputs[GONE] = math.nan
-        ruined = Task(task.model, ENTROPY, TensorDataset(inputs, targets), weight_decay=0.02)
+        ruined = replace(task, train_set=TensorDataset(inputs, targets))
         assert torch.equal(flat(new), flat(METHODS[name](ruined, task.model, FORGET, forgotten=GONE, **options)))
         assert hash_of_model(new) != hash_of_model(METHODS[name](task, task.model, FORGET, **options)) or (
             name == "gradient-ascent"  # which looks at no others anyway
@@ -261,6 +259,22 @@ class TestAll:
             (paper_step, {"lr": 0.0}, "lr must be a positive number"),
             (excise_step, {"share": 2.0}, "share must be above 0"),
             (excise_drift, {"active": 1.5}, "active must be from 0 to 1"),
+            (l1_sparse, {"alpha": -1.0}, "alpha must be a non-negative number, not -1.0"),
+            (l1_sparse, {"plain_epochs": 5}, "plain_epochs must be less than epochs=5, not 5"),
+            (msg, {"share": 1.5}, "share must be above 0 and at most 1, not 1.5"),
+            (msg, {"kept": -0.1}, "kept must be a non-negative number, not -0.1"),
+            (lotus, {"share": 0}, "share must be above 0 and at most 1, not 0"),
+            (lotus, {"aim": 2}, "aim must be from 0 to 1, or None, not 2"),
+            (lotus, {"held_out": [30]}, r"held_out must be a list of positions in test_set, .* 0 to 29, not \[30\]"),
+            (regun, {"held_out": []}, "held_out must be a list of positions in test_set"),
+            (regun, {"held_out": [0.5]}, "held_out must be a list of positions in test_set"),
+            (regun, {"alpha": -1}, "alpha must be a non-negative number, not -1"),
+            (sfr_on, {"every": 0}, "every must be a whole number, 1 or more, not 0"),
+            (sfr_on, {"most": 0.0}, "most must be a positive number, not 0.0"),
+            (sfr_on, {"exponent": -0.5}, "exponent must be a non-negative number"),
+            (rum, {"proxy": "confidenc"}, "Did you mean 'confidence'"),
+            (rum, {"share": 0.0}, "share must be above 0 and at most 1"),
+            (ct, {}, "model has no nn.Conv2d, and ct needs square kernels .* use msg"),
         ],
     )
     def test_bad_options(self, task, method, options, message):
@@ -271,26 +285,27 @@ class TestAll:
     @pytest.mark.parametrize("name", [name for name in METHODS if name not in ("paper-step", "excise-step")])
     def test_batches_that_are_mappings_and_a_forward_of_ones_own(self, task, name):
         """The same samples in other clothes give the same model."""
-        inputs, targets = task.train_set.tensors
-        samples = [{"x": x, "y": y} for x, y in zip(inputs, targets, strict=True)]
-        dressed = Task(
-            task.model,
-            ENTROPY,
-            samples,
-            weight_decay=0.02,
+        samples, others = (
+            [{"x": x, "y": y} for x, y in zip(*data.tensors, strict=True)] for data in (task.train_set, task.test_set)
+        )
+        dressed = replace(
+            task,
+            train_set=samples,
+            test_set=others,
             forward=lambda model, batch: (model(batch["x"]), batch["y"]),
         )
         options = QUICK.get(name, {})
         plain, other = (METHODS[name](one, task.model, FORGET, seed=0, **options) for one in (task, dressed))
         assert torch.allclose(flat(plain), flat(other), atol=1e-9)
 
-    @pytest.mark.parametrize("name", ["gradient-ascent", "neg-grad-plus", "random-labels", "salun", "scrub", "ssd"])
+    @pytest.mark.parametrize("name", TRAINING)
     def test_one_sample_and_batch_normalisation(self, task, name):
         model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3)).double()
-        other = Task(model, ENTROPY, task.train_set, weight_decay=0.02)
-        new = METHODS[name](other, model, [5], seed=0)
+        other = replace(task, model=model)
+        options = {"aim": 0.0} if name == "lotus" else {}  # which would do nothing where it knows the sample badly
+        new = METHODS[name](other, model, [5], seed=0, **options)
         assert flat(new).isfinite().all()
-        assert hash_of_model(new) == hash_of_model(METHODS[name](other, model, [5], seed=0))
+        assert hash_of_model(new) == hash_of_model(METHODS[name](other, model, [5], seed=0, **options))
 
 
 class TestTraining:
@@ -405,9 +420,10 @@ class TestLabels:
             new(task.train_set.tensors[0][others]).argmax(1) == task.train_set.tensors[1][others]
         ).double().mean() > 0.9
 
-    @pytest.mark.parametrize("method", [random_labels, salun, scrub])
+    @pytest.mark.parametrize("method", [random_labels, salun, scrub, lotus, regun, rum])
     def test_a_task_without_classes_is_refused(self, method):
         task = one_weight([1.0, 2.0, 3.0], 2.0)
+        task = replace(task, test_set=task.train_set)
         with pytest.raises(InputError, match=rf"{method.__name__} needs a task with one class per sample.*float64"):
             method(task, task.model, [2], seed=0)
 

@@ -13,6 +13,7 @@ from excise.baselines.methods import AsMethod, register_all
 from excise.baselines.registry import GRIDS, METHODS, REFERENCES, Baseline, baseline, import_all
 
 if TYPE_CHECKING:  # which can't follow the registry
+    from excise.baselines.ct import ct as ct
     from excise.baselines.excise_drift import excise_drift as excise_drift
     from excise.baselines.excise_step import excise_step as excise_step
     from excise.baselines.fine_tune import fine_tune as fine_tune
@@ -20,12 +21,18 @@ if TYPE_CHECKING:  # which can't follow the registry
     from excise.baselines.full_newton import full_newton as full_newton
     from excise.baselines.gradient_ascent import gradient_ascent as gradient_ascent
     from excise.baselines.kfac_newton import kfac_newton as kfac_newton
+    from excise.baselines.l1_sparse import l1_sparse as l1_sparse
+    from excise.baselines.lotus import lotus as lotus
+    from excise.baselines.msg import msg as msg
     from excise.baselines.neg_grad_plus import neg_grad_plus as neg_grad_plus
     from excise.baselines.paper_step import paper_step as paper_step
     from excise.baselines.random_labels import random_labels as random_labels
+    from excise.baselines.regun import regun as regun
     from excise.baselines.retrain import retrain as retrain
+    from excise.baselines.rum import rum as rum
     from excise.baselines.salun import salun as salun
     from excise.baselines.scrub import scrub as scrub
+    from excise.baselines.sfr_on import sfr_on as sfr_on
     from excise.baselines.ssd import ssd as ssd
 
 import_all(__name__, __path__)

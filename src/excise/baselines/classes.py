@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from excise.baselines.passes import Loss
 from excise.baselines.start import Start
 from excise.errors import InputError
+from excise.task.task import Task, evaluating
 
 
 def require_classes(outputs: Tensor, targets: Tensor, method: str) -> None:
@@ -19,6 +22,16 @@ def require_classes(outputs: Tensor, targets: Tensor, method: str) -> None:
             f"shape (n, classes), not {tuple(targets.shape)} of {targets.dtype} and {tuple(outputs.shape)}; use a "
             "method that does without labels, such as fine_tune or neg_grad_plus."
         )
+
+
+def answers(task: Task, model: nn.Module, ids: Tensor, method: str, dataset: Any = None) -> tuple[Tensor, Tensor]:
+    """What the model in eval mode says about the samples, one row each, and their classes."""
+    with evaluating(model), torch.no_grad():
+        batches = task.batches(ids, task.batch_size_within_memory(256), dataset)
+        outputs, targets = zip(*(task.outputs(model, batch) for batch in batches), strict=True)
+    said, classes = torch.cat(outputs), torch.cat(targets)
+    require_classes(said, classes, method)
+    return said, classes
 
 
 def random_other_labels(start: Start, method: str) -> Tensor:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from excise._support.checks import require, whole
-from excise.baselines.passes import Pace, Pass, descend, mean_loss
+from excise.baselines.passes import Pace, Pass, batches_for_ever, descend, mean_loss
 from excise.baselines.registry import baseline
-from excise.baselines.start import Start, begin
+from excise.baselines.start import begin
 from excise.task.ids import Ids
 from excise.task.task import Task
 
@@ -52,6 +49,7 @@ def neg_grad_plus(
         momentum: Momentum of SGD.
         batch_size: Samples in a batch, of either kind.
 
+    >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.ones(3, 1), torch.tensor([1.0, 2.0, 3.0]))
     >>> task = Task(nn.Linear(1, 1, bias=False), lambda a, b: (a[:, 0] - b) ** 2 / 2, data, weight_decay=0.0)
     >>> _ = nn.init.constant_(task.model.weight, 2.0)
@@ -61,14 +59,7 @@ def neg_grad_plus(
     """
     require(0 <= alpha <= 1, "alpha", alpha, "from 0 to 1")
     start = begin(task, model, forget, seed, forgotten=forgotten)
-    loss, to_forget = mean_loss(start), _batches_for_ever(start, batch_size)
+    loss, to_forget = mean_loss(start), batches_for_ever(start.forget, batch_size, seed)
     both = Pass(start.retain, lambda ids: alpha * loss(ids) - (1 - alpha) * loss(next(to_forget)))
     pace = Pace(lr, momentum, batch_size)
     return descend(start, [both] * whole(epochs, "epochs"), pace, weight_decay=task.weight_decay)
-
-
-def _batches_for_ever(start: Start, size: int) -> Iterator[Tensor]:
-    """Batches of the samples to forget, in a new order every time round."""
-    generator = torch.Generator().manual_seed(start.seed)
-    while True:
-        yield from start.forget[torch.randperm(len(start.forget), generator=generator)].split(size)
