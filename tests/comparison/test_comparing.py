@@ -156,6 +156,22 @@ def test_a_method_that_fails_does_not_stop_the_others(task, cache, monkeypatch):
     assert "does not apply here." in table.markdown(result)
 
 
+def test_methods_that_learn_from_test_samples_do_not_see_those_reported_on(task, cache, monkeypatch):
+    seen = []
+
+    def spy(_, model, __, *, seed, forgotten=(), held_out=None):  # noqa: ARG001 - the signature of a method
+        seen.append(held_out)
+        return model
+
+    monkeypatch.setitem(comparing.METHODS, "regun", spy)
+    monkeypatch.setitem(comparing.GRIDS, "regun", [{}])
+    comparing.compare(task, "random:5%", methods=["regun"], seeds=1, retrainings=2, cache=cache)
+    to_tune_by, reported = comparing._halves(task)
+    assert len(seen) == 2
+    assert all(torch.equal(held_out, to_tune_by) for held_out in seen)
+    assert not torch.isin(reported, seen[0]).any()
+
+
 def test_bad_input(task, cache):
     options = {"seeds": 1, "retrainings": 2, "cache": cache}
     with pytest.raises(InputError, match="fine-tune"):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from excise._support.checks import choice, whole
 from excise._support.progress import Stages
 from excise.baselines import GRIDS, METHODS
+from excise.baselines.methods import option_names
 from excise.errors import InputError, NothingForgotten
 from excise.evidence.evaluation import Evaluator, GroupPredictions
 from excise.evidence.gap import Gap, average_gap, divergence_gap, margin_gap, tug_of_war
@@ -142,7 +143,7 @@ def compare(
         if tune:
             practice = _practice_request(spec, task)
             bench = _benchmark(
-                task, practice, PRACTICE, TUNING_RETRAININGS, chosen, cache, stages, "retraining to tune by"
+                task, practice, PRACTICE, TUNING_RETRAININGS, chosen, chosen, cache, stages, "retraining to tune by"
             )
             stages.begin("tuning", sum(len(GRIDS[name]) for name in names))
             for name in names:
@@ -151,7 +152,8 @@ def compare(
         failed: dict[str, str] = {}
         for seed in range(seeds):
             request = parse_request(spec, task, seed=seed)
-            bench = _benchmark(task, request, seed, retrainings, reported, cache, stages, f"retraining, seed {seed}")
+            label = f"retraining, seed {seed}"
+            bench = _benchmark(task, request, seed, retrainings, reported, chosen, cache, stages, label)
             found["original"].append(bench.score(task.model, 0.0))
             found["retrained"].append(bench.floor())
             stages.begin(f"forgetting, seed {seed}", len(names))
@@ -167,12 +169,22 @@ def compare(
 
 
 class RequestBenchmark:
-    """One request with its retrained models, to score models on."""
+    """One request with its retrained models, to score models on.
+
+    Scores are of the test samples at ``held_out``; methods that learn from some get those at ``open_to_methods``.
+    """
 
     def __init__(
-        self, task: Task, request: Request, retrained: Sequence[nn.Module], held_out: Tensor, retraining_seconds: float
+        self,
+        task: Task,
+        request: Request,
+        retrained: Sequence[nn.Module],
+        held_out: Tensor,
+        open_to_methods: Tensor,
+        retraining_seconds: float,
     ) -> None:
         self.task, self.request, self.retraining_seconds = task, request, retraining_seconds
+        self._open_to_methods = open_to_methods
         self._evaluator = Evaluator(task, request.ids, held_out=held_out)
         self._original = self._evaluator.predictions(task.model)
         if not self._original.has_classes:
@@ -182,7 +194,8 @@ class RequestBenchmark:
     def run(self, name: str, settings: Mapping[str, Any], seed: int) -> Score:
         """Carry the request out by a method, and score what comes of it."""
         begin = time.perf_counter()
-        model = METHODS[name](self.task, self.task.model, self.request.ids, seed=seed, **settings)
+        open_ = {"held_out": self._open_to_methods} if "held_out" in option_names(name) else {}
+        model = METHODS[name](self.task, self.task.model, self.request.ids, seed=seed, **open_, **settings)
         seconds = time.perf_counter() - begin
         if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
             raise InputError(f"{name} diverged: its weights are not finite with {dict(settings)}.")
@@ -249,6 +262,7 @@ def _benchmark(
     seed: int,
     retrainings: int,
     held_out: Tensor,
+    open_to_methods: Tensor,
     cache: str | Path | None,
     stages: Stages,
     label: str,
@@ -256,7 +270,7 @@ def _benchmark(
     models, seconds = retrained_models(
         task, request.ids, retrainings, seed=seed, cache=cache, stages=stages, label=label
     )
-    return RequestBenchmark(task, request, models, held_out, seconds)
+    return RequestBenchmark(task, request, models, held_out, open_to_methods, seconds)
 
 
 def _halves(task: Task) -> tuple[Tensor, Tensor]:
