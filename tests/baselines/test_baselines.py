@@ -274,7 +274,7 @@ class TestAll:
             (sfr_on, {"exponent": -0.5}, "exponent must be a non-negative number"),
             (rum, {"proxy": "confidenc"}, "Did you mean 'confidence'"),
             (rum, {"share": 0.0}, "share must be above 0 and at most 1"),
-            (ct, {}, "model has no nn.Conv2d, and ct needs square kernels .* use msg"),
+            (ct, {}, "model has no trained nn.Conv2d, and ct needs square kernels .* use msg"),
         ],
     )
     def test_bad_options(self, task, method, options, message):

@@ -3,6 +3,7 @@
 import math
 import sys
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from excise.baselines import ct, fine_tune, l1_sparse, lotus, msg, regun, rum, s
 from excise.baselines.held_out import held_out_positions
 from excise.baselines.lotus import Smoothing, drawn_targets
 from excise.baselines.msg import smallest_differences
+from excise.baselines.passes import descend
 from excise.baselines.regun import class_means
 from excise.baselines.rum import by_confidence, by_held_out_training, thirds
 from excise.baselines.sfr_on import adaptive_coefficients
@@ -121,6 +123,15 @@ class TestCT:
         new, truth = ct(task, task.model, FORGET, **options), fine_tune(task, turned, FORGET, **options)
         assert torch.equal(flat(new), flat(truth))
 
+    def test_kernels_that_are_not_trained_stay(self):
+        """Nothing could repair them."""
+        model = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Conv2d(2, 2, 2), nn.Flatten(), nn.Linear(2, 2))
+        model[0].requires_grad_(False)
+        part = Task(model, ENTROPY, TensorDataset(torch.randn(4, 1, 3, 3), torch.arange(4) % 2))
+        new = ct(part, model, [0], seed=0, lr=STILL)
+        assert torch.equal(new[0].weight, model[0].weight)
+        assert torch.allclose(new[1].weight, model[1].weight.transpose(2, 3))
+
     def test_kernels_that_nothing_can_be_swapped_in_are_named(self):
         model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, (1, 2)), nn.Flatten(), nn.Linear(4, 2))
         thin = Task(model, ENTROPY, TensorDataset(torch.randn(4, 1, 2, 2), torch.arange(4) % 2))
@@ -129,21 +140,20 @@ class TestCT:
 
 
 class TestL1Sparse:
-    def test_two_epochs_by_hand(self, task):
-        """A batch each: α, then α / 2; the learning rate has a cosine of 1, then 1/2."""
+    @pytest.mark.parametrize(
+        ("epochs", "plain", "by_hand"),
+        [
+            (2, 0, [(0.1, 0.2), (0.05, 0.1)]),
+            (3, 1, [(0.1, 0.2), (0.05, 0.15), (0.0, 0.05)]),
+        ],
+    )
+    def test_epochs_by_hand(self, task, epochs, plain, by_hand):
+        """A batch each: α falls to 0 before the plain epochs, the learning rate along a cosine over all of them."""
         weights = flat(task.model)
-        for alpha, rate in ((0.1, 0.2), (0.05, 0.1)):
+        for alpha, rate in by_hand:
             gradient = mean_gradient(task, with_weights(task.model, weights), OTHERS)
             weights = weights - rate * (gradient + alpha * weights.sign() + 0.02 * weights)
-        new = l1_sparse(task, task.model, FORGET, seed=0, alpha=0.1, epochs=2, lr=0.2, momentum=0.0)
-        assert torch.allclose(flat(new), weights)
-
-    def test_the_last_epochs_may_be_plain(self, task):
-        weights = flat(task.model)
-        for alpha, rate in ((0.1, 0.2), (0.0, 0.1)):
-            gradient = mean_gradient(task, with_weights(task.model, weights), OTHERS)
-            weights = weights - rate * (gradient + alpha * weights.sign() + 0.02 * weights)
-        options = {"alpha": 0.1, "epochs": 2, "plain_epochs": 1, "lr": 0.2, "momentum": 0.0}
+        options = {"alpha": 0.1, "epochs": epochs, "plain_epochs": plain, "lr": 0.2, "momentum": 0.0}
         assert torch.allclose(flat(l1_sparse(task, task.model, FORGET, seed=0, **options)), weights)
 
     def test_without_a_penalty_it_is_fine_tuning(self, task):
@@ -275,6 +285,14 @@ class TestReGUn:
 
 
 class TestSFRon:
+    SHORT: ClassVar = {"every": 2, "batch_size": 4, "epochs": 2}  # 74 retained samples in rounds of 8, 10 rounds
+
+    def trained_on(self, task, options):
+        """The samples in the order of training."""
+        data = Reading(task.train_set)
+        sfr_on(replace(task, train_set=data), task.model, FORGET, seed=0, **self.SHORT, **options)
+        return data.asked[-(10 * 3 + 2 * len(OTHERS)) :]
+
     def test_coefficients_fall_with_the_loss(self):
         losses = [0.2, 1.5, 3.0]
         truth = [loss**-0.5 / sum(other**-0.5 for other in losses) for loss in losses]
@@ -300,13 +318,39 @@ class TestSFRon:
         assert torch.allclose(flat(new), slow, atol=1e-6)
 
     def test_so_many_slow_steps_follow_a_fast_one(self, task):
-        data = Reading(task.train_set)
-        sfr_on(replace(task, train_set=data), task.model, FORGET, seed=0, every=2, batch_size=4, epochs=2)
-        trained = data.asked[-(10 * 3 + 2 * len(OTHERS)) :]  # 74 retained samples in rounds of 8
+        trained = self.trained_on(task, {})
         fast = [sample in FORGET for sample in trained]
         assert fast == ([True] * 3 + [False] * 8) * 9 + [True] * 3 + [False] * 2
         retained = [sample for sample in trained if sample not in FORGET]
         assert sorted(retained) == sorted(OTHERS.tolist() * 2)
+
+    def test_only_fast_steps_are_masked(self, task):
+        """With nothing salient the fast steps are weight decay alone, and the slow ones plain SGD."""
+        options = {"threshold": 1e9, "lr": 0.2, "momentum": 0.0}
+        trained, weights, number = self.trained_on(task, options), flat(task.model), 0
+        while trained:
+            fast = trained[0] in FORGET
+            ids, trained = (trained[:3], trained[3:]) if fast else (trained[:4], trained[4:])
+            gradient = torch.zeros_like(weights)
+            if not fast:
+                gradient = mean_gradient(task, with_weights(task.model, weights), ids)
+            rate = 0.2 * (1 + math.cos(math.pi * number / 29)) / 2  # 10 fast steps and 19 slow ones
+            weights, number = weights - rate * (gradient + 0.02 * weights), number + 1
+        assert number == 29
+        assert torch.allclose(flat(sfr_on(task, task.model, FORGET, seed=0, **self.SHORT, **options)), weights)
+
+    def test_fast_steps_fade_along_a_cosine(self, task, monkeypatch):
+        """Their losses are α · share · Σ ε ℓ; with a model that stands still, the shares can be read off."""
+        module, seen = sys.modules["excise.baselines.sfr_on"], []
+
+        def spy(start, passes, pace, **options):
+            seen.extend(float(one.loss(torch.tensor(FORGET)).detach()) for one in passes[::2])
+            return descend(start, passes, pace, **options)
+
+        monkeypatch.setattr(module, "descend", spy)
+        sfr_on(task, task.model, FORGET, seed=0, alpha=3.0, exponent=0.0, **self.SHORT)
+        mean = losses_of(task, task.model, FORGET).mean().item()
+        assert seen == pytest.approx([-3 * mean * (1 + math.cos(math.pi * i / 10)) / 2 for i in range(10)])
 
 
 class TestRUM:

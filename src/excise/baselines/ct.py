@@ -34,8 +34,9 @@ def ct(
 
     An entry of the NeurIPS 2023 machine unlearning challenge ("kgltop5"), one of the two best of 18 methods in Cadet,
     Borovykh, Malekzadeh, Ahmadi-Abhari and Haddadi (2024), "Deep Unlearn: Benchmarking Machine Unlearning". It never
-    looks at the samples to forget. Kernels that are not square would need other strides and paddings, and stay. A model
-    without square kernels larger than 1 × 1 in any ``nn.Conv2d`` is refused: there is no image that turns.
+    looks at the samples to forget. Kernels that are not square would need other strides and paddings, and those that
+    are not trained could not be repaired; both stay. A model whose ``nn.Conv2d`` layers have no other kernels larger
+    than 1 × 1 is refused: there is no image that turns.
 
     Args:
         task: Data and objective, with its weight decay.
@@ -69,11 +70,11 @@ def ct(
 
 def transpose_kernels(model: nn.Module) -> None:
     """Swap axes 2 and 3 of the square kernels, in place."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    layers = [module for module in model.modules() if isinstance(module, nn.Conv2d) and module.weight.requires_grad]
     square = [layer for layer in layers if layer.kernel_size[0] == layer.kernel_size[1] > 1]
     if not square:
         sizes = ", ".join(sorted({"x".join(map(str, layer.kernel_size)) for layer in layers}))
-        has = f"kernels of {sizes} alone" if sizes else "no nn.Conv2d"
+        has = f"kernels of {sizes} alone" if sizes else "no trained nn.Conv2d"
         raise InputError(
             f"model has {has}, and ct needs square kernels larger than 1x1 to transpose; use msg, which has a form for "
             "linear layers, or fine_tune."
