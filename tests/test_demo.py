@@ -143,7 +143,8 @@ def test_the_proof_is_written_and_says_what_was_measured(shown, folder):
     assert outcome.audit.verdict.sentence in page.read_text()
     kept = json.loads(record.read_text())
     assert kept["ids"] == list(outcome.done.ids)
-    assert kept["verdict"]["outcome"] in ("forgotten", "mostly forgotten")
+    assert kept["verdict"]["outcome"] == "moved"  # drift moves what the network says of everything
+    assert "weak" in kept["verdict"]["claim"]
     assert len(kept["retrained"]) == demo.RETRAININGS
 
 

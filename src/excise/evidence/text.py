@@ -31,6 +31,8 @@ def show(audit: Audit, console: Console) -> None:
     for finding in verdict.findings:
         line = f" {MARKS[finding.level]} {finding.title}: {finding.text}"
         console.print(visible(line), highlight=False, markup=False)
+    if verdict.remedy:
+        console.print(visible(f" > What to do next: {verdict.remedy}"), highlight=False, markup=False)
     for name, places in audit.elsewhere.items():
         mark = MARKS["warning" if places else "good"]
         console.print(visible(f" {mark} {_elsewhere(name, places)}"), highlight=False, markup=False)
