@@ -26,7 +26,7 @@ from excise.comparison.comparing import Comparison, Row, Score
 from excise.evidence.auditing import audit
 from excise.evidence.duplicates import NearDuplicate
 from excise.evidence.gap import Gap
-from excise.evidence.verdict import Finding
+from excise.evidence.outcomes import Finding
 from excise.privacy import certify
 from excise.report import SampleView, SensitivityMap, html, rendering, sample_views, sensitivity_maps, write_report
 from excise.report.elements import el

@@ -46,7 +46,7 @@ def weigh(audit: Audit, compared: ToRetraining, thresholds: Thresholds) -> Weigh
     findings, outcomes, astray = [finding], [by_answers], None
     found = compared.deviations
     if found is not None:
-        outcome, finding = _by_deviation(found, compared.models, thresholds)
+        outcome, finding = by_deviation(found, compared.models, thresholds)
         outcomes.append(outcome)
         findings += [finding, _of_others(found, compared.models, thresholds)]
         astray = _astray(found, thresholds)
@@ -155,7 +155,7 @@ def _by_divergence(audit: Audit, compared: ToRetraining, thresholds: Thresholds)
     return outcome, Finding(LEVELS[outcome], DISTANCE, text)
 
 
-def _by_deviation(found: Deviations, models: int, thresholds: Thresholds) -> tuple[Outcome, Finding]:
+def by_deviation(found: Deviations, models: int, thresholds: Thresholds) -> tuple[Outcome, Finding]:
     """By |z|, and by z with its sign, which sees a common trace in many samples through their noise."""
     size, signed = found.forget, found.forget_signed
     text = (

@@ -25,11 +25,12 @@ from excise.evidence.evaluation import Evaluator
 from excise.evidence.measuring import Kind, Measurer, UtilityName, losses_to_plot
 from excise.evidence.metrics import rows_of
 from excise.evidence.model_metrics import ModelMetrics
+from excise.evidence.outcomes import Verdict
 from excise.evidence.representation import representation
 from excise.evidence.retrained import given_or_retrained, require_as_good
 from excise.evidence.sample_hashes import admitted_key, new_hash_key, sample_hash
 from excise.evidence.to_retraining import ToRetraining, to_retraining
-from excise.evidence.verdict import Verdict, verdict
+from excise.evidence.verdict import verdict
 from excise.task.ids import Ids, all_but, positions
 from excise.task.task import Task
 from excise.training.retraining import KEPT_IN, seeded

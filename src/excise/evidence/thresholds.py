@@ -44,8 +44,8 @@ class Thresholds:
     """Up to this distance (1 − CKA) from the original's, inner features are the same: weights that differ by 1 part in
     30,000 move them farther."""
     unqualified_claim_models: float = 8
-    """With fewer retrained models "forgotten" is said to be a weak claim; with so many, half a trace passes in at most
-    3 of 100 cases (``experiments/models_for_a_claim.py``)."""
+    """With fewer retrained models "forgotten" is said to be a weak claim; from here on more of them hardly narrow what
+    |z| tells (``experiments/models_for_a_claim.py``)."""
     noticed_accuracy_lost: float = 0.01
     """More is a warning."""
     damaging_accuracy_lost: float = 0.03

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from excise.evidence.against_retraining import INSIDE, Weighed, is_measurable, is_nearer, weigh
+from excise.evidence.against_retraining import INSIDE, Weighed, is_nearer, weigh
 from excise.evidence.findings import (
     ATTACKS,
     HIDDEN,
@@ -30,8 +30,6 @@ from excise.evidence.thresholds import USUAL, Thresholds
 
 if TYPE_CHECKING:
     from excise.evidence.auditing import Audit
-
-__all__ = ["Finding", "Outcome", "Verdict", "is_measurable", "verdict"]
 
 
 def verdict(audit: Audit, thresholds: Thresholds = USUAL) -> Verdict:
