@@ -176,6 +176,10 @@ def test_other_samples_that_moved(found, group):
     assert made.verdict.outcome == "moved"
     assert level_of(made.verdict, "Deviation of other samples") == "bad"
     assert "trace of its own" in made.verdict.sentence
+    assert "Nor are the" not in made.verdict.sentence
+    known = deviating(found, signed=(1.8, 1.2), **{group: (0.8, 1.2)}).verdict
+    assert known.outcome == "moved"
+    assert "Nor are the 30 samples forgotten" in known.sentence
     assert verdict(made, Thresholds(moved_times_usual=1.4)).outcome in PASSED
     assert deviating(found, **{group: (0.8, 1.1)}).verdict.outcome in PASSED  # 1.22 times the farthest retrained one
     assert deviating(found, **{group: (1.1, 1.2)}).verdict.outcome in PASSED  # the original was there already
@@ -193,6 +197,13 @@ def test_forgotten_samples_that_are_answered_worse_than_by_retraining(found):
     assert deviating(found, signed=(-0.4, -0.7)).verdict.outcome in PASSED  # and the original was low as well
     assert verdict(made, Thresholds(overshot_mean_z=1)).outcome in PASSED
     assert verdict(made, Thresholds(overshot_standard_errors=9)).outcome in PASSED
+
+
+def test_too_much_is_seen_where_there_was_nothing_to_forget(found):
+    """The original is no farther from retrained models than these from each other."""
+    made, noise = deviating(found, forget=(0.8, 3.0), signed=(0.0, -3.0)), Gap(1.5, 1.0, 0.9)
+    made = replace(made, to_retraining=replace(made.to_retraining, forget_calibrated=noise, margins=noise))
+    assert made.verdict.outcome == "overshot"
 
 
 def test_of_both_the_larger_names_the_outcome(found):

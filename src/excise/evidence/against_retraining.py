@@ -38,21 +38,24 @@ class Weighed:
     """By the divergence alone, which a common change of certainty does not touch."""
     astray: Outcome | None = None
     """``overshot`` or ``moved``, where one of them is found."""
+    still_known: bool = False
+    """Whether the samples are clearly known better than to retrained models, whatever else was moved."""
 
 
 def weigh(audit: Audit, compared: ToRetraining, thresholds: Thresholds) -> Weighed:
     """Weigh every distance to retrained models that was measured."""
     by_answers, finding = _by_divergence(audit, compared, thresholds)
-    findings, outcomes, astray = [finding], [by_answers], None
+    findings, outcomes, astray, known = [finding], [by_answers], None, False
     found = compared.deviations
     if found is not None:
         outcome, finding = by_deviation(found, compared.models, thresholds)
         outcomes.append(outcome)
         findings += [finding, _of_others(found, compared.models, thresholds)]
         astray = _astray(found, thresholds)
+        known = _still_known(found.forget_signed, thresholds)
     if compared.representation is not None:
         findings.append(_inside(compared.representation, thresholds))
-    return Weighed(_together(outcomes), tuple(findings), by_answers, astray)
+    return Weighed(_together(outcomes), tuple(findings), by_answers, astray, known)
 
 
 def _together(outcomes: list[Outcome]) -> Outcome:
@@ -185,6 +188,10 @@ def _is_known(signed: Deviation, thresholds: Thresholds) -> bool:
     """Whether the original knows the samples better than every retrained model, by more than chance."""
     chance = max(float(np.std(signed.retrained, ddof=1)), 1 / math.sqrt(signed.samples))
     return signed.original > max(*signed.retrained, thresholds.telling_mean_z_standard_errors * chance)
+
+
+def _still_known(signed: Deviation, thresholds: Thresholds) -> bool:
+    return _is_known(signed, thresholds) and signed.gap.share > thresholds.forgotten_share_left
 
 
 def _of_others(found: Deviations, models: int, thresholds: Thresholds) -> Finding:

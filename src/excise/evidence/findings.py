@@ -42,7 +42,8 @@ def _beside_retrained(text: str, mine: Attack, retrained: list[float], threshold
     text += f" (from {min(retrained):.2f} to {max(retrained):.2f}). " if len(retrained) > 1 else ". "
     if mine.interval[1] - mine.interval[0] > thresholds.useless_interval_width_of_auc:
         return Finding("note", ATTACKS[0], text + "So few samples can't tell the one from the other.")
-    if _is_within(target, mine.interval):
+    # as the figures are written, so that words and figures agree
+    if _is_within(round(target, 2), (round(mine.interval[0], 2), round(mine.interval[1], 2))):
         return Finding("good", ATTACKS[0], text + "The difference is within chance.")
     if _is_within(mine.auc, (min(retrained), max(retrained))):
         return Finding("good", ATTACKS[0], text + "Retrained models differ as much from each other.")

@@ -56,8 +56,8 @@ class Verdict:
 def sentence(outcome: Outcome, samples: int, models: int, claim: Claim) -> str:
     """The outcome in a sentence; where it is a pass, with how much can be said by so many retrained models.
 
-    >>> sentence("moved", 12, 3, "weak")[:53]
-    'The model answers other samples than the 12 otherwise'
+    >>> sentence("forgotten", 12, 8, "unqualified")
+    'The model has forgotten the 12 samples: it answers nearly as a model that never saw them.'
     """
     what = counted(samples, "sample")
     if outcome == "forgotten" and claim == "no retrained model":
@@ -71,8 +71,8 @@ def sentence(outcome: Outcome, samples: int, models: int, claim: Claim) -> str:
         "never saw them.",
         "overshot": f"The model answers the {what} worse than models that never saw them: it was pushed too far, which "
         "gives them away as remembering does.",
-        "moved": f"The model answers other samples than the {samples:,} otherwise than both the original and models "
-        "that were trained without these: more was changed than was to be forgotten, and that is a trace of its own.",
+        "moved": f"The model changed more than it was asked to: its answers to other samples than the {samples:,} "
+        "differ from retrained models' more than the original's did, and that is a trace of its own.",
         "damaged": f"The model does worse on other data than it should, so what it says about the {what} proves "
         "little.",
         "undecided": f"Whether the model has forgotten the {what} can't be told from what was measured.",

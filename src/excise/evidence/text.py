@@ -85,7 +85,7 @@ def _cell(values: list[float]) -> str:
     if math.isnan(mean):
         return "–"
     digits = 0 if all(float(one).is_integer() and abs(one) >= 2 for one in values) else 3
-    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 and np.std(values) > 0 else ""
+    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(set(values)) > 1 else ""
     return f"{mean:.{digits}f}{spread}"
 
 

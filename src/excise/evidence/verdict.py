@@ -53,7 +53,7 @@ def verdict(audit: Audit, thresholds: Thresholds = USUAL) -> Verdict:
     else:
         outcome = _outcome(audit, weighed, findings)
     claim = _claim(len(audit.retrained), thresholds)
-    words = _in_words(audit, outcome, findings, claim, thresholds)
+    words = _in_words(audit, outcome, weighed, claim, thresholds)
     return Verdict(outcome, words, findings, claim, remedy(outcome, len(audit.retrained)))
 
 
@@ -92,21 +92,22 @@ def _claim(models: int, thresholds: Thresholds) -> Claim:
     return "unqualified" if models >= thresholds.unqualified_claim_models else "weak"
 
 
-def _in_words(
-    audit: Audit, outcome: Outcome, findings: tuple[Finding, ...], claim: Claim, thresholds: Thresholds
-) -> str:
+def _in_words(audit: Audit, outcome: Outcome, weighed: Weighed, claim: Claim, thresholds: Thresholds) -> str:
     compared, what = audit.to_retraining, counted(len(audit.ids), "sample")
     if outcome == "not forgotten" and compared is not None and not is_nearer(audit, compared, thresholds):
         return (
             f"The model has not forgotten the {what}: it is no nearer to a model that never saw them than the original."
         )
-    hidden = any(one.title == INSIDE and one.level == "bad" for one in findings)
+    hidden = any(one.title == INSIDE and one.level == "bad" for one in weighed.findings)
     if outcome == "partly forgotten" and hidden:
         return (
             f"The model no longer shows the {what}, but its inner features are the original's: what they hold is "
             "hidden at the output, and not known to be forgotten."
         )
-    return sentence(outcome, len(audit.ids), len(audit.retrained), claim)
+    words = sentence(outcome, len(audit.ids), len(audit.retrained), claim)
+    if outcome == "moved" and weighed.still_known:
+        words += f" Nor are the {what} forgotten: they are known better than to models that never saw them."
+    return words
 
 
 def _is_another_model(audit: Audit, thresholds: Thresholds) -> bool:
