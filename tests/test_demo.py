@@ -3,6 +3,7 @@
 import json
 import warnings
 from dataclasses import replace
+from html import unescape
 
 import pytest
 import torch
@@ -140,10 +141,11 @@ def test_the_proof_is_written_and_says_what_was_measured(shown, folder):
     out, outcome = shown
     page, record = (folder / f"excise-report.{ending}" for ending in ("html", "json"))
     assert "Wrote excise-report.html and excise-report.json." in " ".join(out.split())
-    assert outcome.audit.verdict.sentence in page.read_text()
+    assert outcome.audit.verdict.sentence in unescape(page.read_text())
     kept = json.loads(record.read_text())
     assert kept["ids"] == list(outcome.done.ids)
-    assert kept["verdict"]["outcome"] in ("forgotten", "mostly forgotten")
+    assert kept["verdict"]["outcome"] == "moved"  # drift moves what the network says of everything
+    assert "weak" in kept["verdict"]["claim"]
     assert len(kept["retrained"]) == demo.RETRAININGS
 
 

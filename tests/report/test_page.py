@@ -26,7 +26,7 @@ from excise.comparison.comparing import Comparison, Row, Score
 from excise.evidence.auditing import audit
 from excise.evidence.duplicates import NearDuplicate
 from excise.evidence.gap import Gap
-from excise.evidence.verdict import Finding
+from excise.evidence.outcomes import Finding
 from excise.privacy import certify
 from excise.report import SampleView, SensitivityMap, html, rendering, sample_views, sensitivity_maps, write_report
 from excise.report.elements import el
@@ -227,7 +227,7 @@ def test_elements_escape_text_and_attributes():
     ("template", "values", "times"),
     [
         ("result.html", {"result": Result("forgotten", "good", EVIL, [Fact(EVIL, EVIL, EVIL)],
-                                          (Finding("bad", EVIL, EVIL),))}, 6),
+                                          (Finding("bad", EVIL, EVIL),), EVIL, EVIL)}, 8),
         ("network.html", {"network": Network(1, 2, 0.5, 1, True, [(EVIL, 1.0)], 0, EVIL, False)}, 2),
         ("samples.html", {"shown": ShownSamples((ShownSample(0, EVIL, EVIL, EVIL, {EVIL: EVIL}),), 1.0, EVIL)}, 7),
         ("guarantee.html", {"guarantee": Guarantee(certify(0.1, 0.1, convex=False), ((EVIL, 1.0),),

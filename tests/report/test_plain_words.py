@@ -1,6 +1,7 @@
 """The page for those who are not statisticians: what is undecided, and what the words mean."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Effort, Task, audit
-from excise.evidence.verdict import Verdict
+from excise.evidence.outcomes import Outcome, Verdict
 from excise.report import html
 
 
@@ -42,9 +43,28 @@ def test_undecided_is_explained_with_what_to_do_next(found, count, advice):
     assert "What to do next." not in worded(found[count], "forgotten")
 
 
+@pytest.mark.parametrize("outcome", [one for one in get_args(Outcome) if one != "forgotten"])
+def test_every_outcome_but_forgotten_says_what_it_means_and_what_to_do(found, outcome):
+    page = worded(found[3], outcome)
+    assert f'What "{outcome}" means.</b>' in page
+    assert "What to do next.</b>" in page
+
+
 def test_words_are_explained(found):
     page = worded(found[0], "forgotten")
-    for word in ("AUC", "Divergence", "Temperature", "Noise floor", "Certificate", "Undecided", "HMAC"):
+    for word in (
+        "AUC",
+        "Divergence",
+        "Temperature",
+        "Noise floor",
+        "Certificate",
+        "Undecided",
+        "HMAC",
+        "|z|",
+        "CKA",
+        "Moved",
+        "Overshot",
+    ):
         assert word in page.partition('id="glossary"')[2]
 
 

@@ -21,10 +21,10 @@ from excise._support.progress import Stages
 from excise.baselines import GRIDS, METHODS
 from excise.baselines.methods import option_names
 from excise.errors import InputError, NothingForgotten
+from excise.evidence.against_retraining import is_measurable
 from excise.evidence.evaluation import Evaluator, GroupPredictions
 from excise.evidence.gap import Gap, average_gap, divergence_gap, margin_gap, tug_of_war
 from excise.evidence.retrained import retrained_models
-from excise.evidence.verdict import is_measurable
 from excise.task.ids import all_but
 from excise.task.requests import Request, parse_request
 from excise.task.targets import are_classes, targets_of

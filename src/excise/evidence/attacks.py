@@ -20,6 +20,7 @@ from scipy.stats import beta, binom, norm, t
 
 from excise._support.checks import finite, numeric, require, whole
 from excise.errors import InputError
+from excise.evidence.deviation import FEWEST_MODELS, deviations_of, left_out_deviations
 from excise.evidence.gap import log_odds
 
 Floats = NDArray[np.float64]
@@ -29,7 +30,6 @@ Interval = tuple[float, float]
 FALSE_POSITIVES = 0.01  # the share of non-members that may be taken for members, for tpr_at_fpr
 FEW = 5  # with fewer scores of a kind nothing is known of how they scatter
 CURVE_POINTS = 200  # at most, in a ROC curve for a plot
-PRIOR_MODELS = 4  # a sample's own variance is mixed with the average one as if that came from so many models more
 FAR = 2.0  # standard deviations
 
 
@@ -60,7 +60,8 @@ class RatioAttack:
     """How far forgotten samples lie from where retrained models put them, each against its own distribution.
 
     Here the retrained models are the non-members, so an AUC of 0.5 does mean: as a retrained model. The intervals
-    cover the chance in the samples; that two trainings differ on all samples at once is seen in ``retrained_aucs``.
+    cover the chance in the samples; that two trainings differ on all samples at once is seen in ``retrained_aucs`` and
+    ``retrained_changed_aucs``.
     """
 
     remembered: Attack
@@ -74,7 +75,9 @@ class RatioAttack:
     retrained_beyond: float
     """... and that share for left-out retrained models, which is the target."""
     retrained_aucs: tuple[float, ...]
-    """What each retrained model gets in the place of the unlearned one, against the left-out others."""
+    """What each retrained model gets in the place of the unlearned one, against the left-out others, by z ..."""
+    retrained_changed_aucs: tuple[float, ...]
+    """... and by |z|."""
     z: Floats = field(repr=False, compare=False)
     """One value per sample: how many standard deviations its margin lies above the retrained ones."""
 
@@ -228,7 +231,7 @@ def likelihood_ratio_attack(
     ([3.0, 1.0], 2.0, 0.5)
     """
     ours, theirs = finite(unlearned, "unlearned", 1), finite(retrained, "retrained", 2)
-    if len(theirs) < 3:
+    if len(theirs) < FEWEST_MODELS:
         raise InputError(
             f"retrained has {len(theirs)} models (rows); the attack leaves one out and needs the spread of the others, "
             "so retrain 3 or more times."
@@ -237,11 +240,13 @@ def likelihood_ratio_attack(
         raise InputError(
             f"retrained has {theirs.shape[1]} samples (columns) and unlearned {len(ours)}; pass models × samples."
         )
-    z = _deviations(ours, theirs)
-    left_out = np.array([_deviations(theirs[k], np.delete(theirs, k, axis=0)) for k in range(len(theirs))])
+    z, left_out = deviations_of(ours, theirs), left_out_deviations(theirs)
 
     def attack(score: Callable[[Floats], Floats]) -> Attack:
         return threshold_attack(score(z), score(left_out).ravel(), seed=seed, resamples=resamples, level=level)
+
+    def aucs(scores: Floats) -> tuple[float, ...]:
+        return tuple(auc(one, np.delete(scores, k, axis=0).ravel()) for k, one in enumerate(scores))
 
     return RatioAttack(
         attack(np.positive),
@@ -249,24 +254,10 @@ def likelihood_ratio_attack(
         float(z.mean()),
         float(np.mean(np.abs(z) > FAR)),
         float(np.mean(np.abs(left_out) > FAR)),
-        tuple(auc(left_out[k], np.delete(left_out, k, axis=0).ravel()) for k in range(len(theirs))),
+        aucs(left_out),
+        aucs(np.abs(left_out)),
         z,
     )
-
-
-def _deviations(one: Floats, others: Floats) -> Floats:
-    """How many standard deviations of a prediction a model's margins lie above the others' means."""
-    count = len(others)
-    own = others.var(axis=0, ddof=1)
-    average = own.mean()
-    if average == 0:
-        raise InputError(
-            "retrained has models that agree on every sample, so there is no spread to measure by; train them with "
-            "different seeds, or, where training has one outcome (a convex objective), compare margins directly."
-        )
-    variance = ((count - 1) * own + PRIOR_MODELS * average) / (count - 1 + PRIOR_MODELS)
-    z: Floats = (one - others.mean(axis=0)) / np.sqrt(variance * (1 + 1 / count))
-    return z
 
 
 def _runs(members: Floats, non_members: Floats) -> tuple[Whole, Whole]:

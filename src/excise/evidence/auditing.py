@@ -25,10 +25,12 @@ from excise.evidence.evaluation import Evaluator
 from excise.evidence.measuring import Kind, Measurer, UtilityName, losses_to_plot
 from excise.evidence.metrics import rows_of
 from excise.evidence.model_metrics import ModelMetrics
+from excise.evidence.outcomes import Verdict
+from excise.evidence.representation import representation
 from excise.evidence.retrained import given_or_retrained, require_as_good
 from excise.evidence.sample_hashes import admitted_key, new_hash_key, sample_hash
 from excise.evidence.to_retraining import ToRetraining, to_retraining
-from excise.evidence.verdict import Verdict, verdict
+from excise.evidence.verdict import verdict
 from excise.task.ids import Ids, all_but, positions
 from excise.task.task import Task
 from excise.training.retraining import KEPT_IN, seeded
@@ -208,7 +210,10 @@ def audit(
         alike = near_duplicates(task, gone, among=all_but(all_gone, len(task.train_set)) if len(earlier) else None)
         took = seconds if retraining_seconds is None else retraining_seconds
         change = change_between(before, after, done, budget, took)
-        distance = to_retraining(metrics, predictions, seed=seed, resamples=effort.resamples) if never_saw else None
+        distance = None
+        if never_saw:
+            inside = representation(task, samples, models, seed=seed)
+            distance = to_retraining(metrics, predictions, inside, seed=seed, resamples=effort.resamples)
         sample_hashes = tuple(sample_hash(samples, place, key) for place in range(len(gone)))
         train_hash = task.fingerprint.ordered
     return Audit(

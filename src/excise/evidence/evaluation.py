@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from excise.evidence.attacks import auc
-from excise.evidence.gap import Logits
+from excise.evidence.gap import Logits, log_odds
 from excise.task.ids import Ids, all_but, positions
 from excise.task.predictions import Predictions, predict_all
 from excise.task.task import Task
@@ -59,6 +59,10 @@ class GroupPredictions:
         """The true classes of these rows."""
         return _as_classes(self.forget)[1], _as_classes(self.test)[1]
 
+    def scores(self, *, numbers: bool) -> tuple[NDArray[np.float64], ...]:
+        """How well each of the forgotten, retained and test samples is known."""
+        return tuple(score(one, numbers=numbers) for one in self.groups)
+
     @cached_property
     def accuracies(self) -> tuple[float, float, float]:
         """On forgotten, retained and test samples, of one class each."""
@@ -70,6 +74,21 @@ class GroupPredictions:
         """UA, RA, TA and MIA, of samples of one class each."""
         attack = auc(-self.forget.losses, -self.comparable.losses)
         return summary_of(self.accuracies, attack)
+
+
+def score(said: Predictions, *, numbers: bool) -> NDArray[np.float64]:
+    """How well a model knows each sample, on a scale on which trainings scatter evenly: higher is better.
+
+    Of classes it is the margin, the log-odds of the true one; of several labels that of each label; of numbers minus
+    the distance of the answer from the truth.
+
+    >>> score(Predictions(np.array([[3.0], [6.0]]), np.array([[4.0], [4.0]]), np.ones(2)), numbers=True).tolist()
+    [-1.0, -2.0]
+    """
+    if not numbers:
+        return log_odds(*_as_classes(said))
+    missed = (said.outputs - said.targets.reshape(said.outputs.shape)).reshape(len(said), -1)
+    return -np.asarray(np.linalg.norm(missed, axis=1), dtype=np.float64)
 
 
 def summary_of(shares: Sequence[float], attack: float) -> dict[str, float]:

@@ -35,7 +35,7 @@ def penultimate(task: Task, model: nn.Module, ids: Ids | None = None, *, dataset
     data = task.train_set if dataset is None else dataset
     chosen = torch.arange(len(data)) if ids is None else torch.as_tensor(ids, dtype=torch.long)
     features = []
-    names = [name for name, module in model.named_modules() if _features_axis(module) is not None]
+    names = [name for name, module in model.named_modules() if features_axis(module) is not None]
     last: list[Call] = []
 
     def remember(call: Call) -> None:
@@ -47,24 +47,24 @@ def penultimate(task: Task, model: nn.Module, ids: Ids | None = None, *, dataset
             _, targets = task.outputs(model, batch)
             if not last:
                 raise InputError("model calls no linear or convolutional layer, so it has no penultimate features.")
-            features.append(_rows(last[0].module, last[0].input, batch, len(targets)).double().cpu().numpy())
+            features.append(sample_rows(last[0].module, last[0].input, batch, len(targets)).double().cpu().numpy())
     return np.concatenate(features)
 
 
-def _features_axis(module: nn.Module) -> int | None:
+def features_axis(module: nn.Module) -> int | None:
     """Where the module's input has its features; None for one that is no linear or convolutional layer."""
     kind = kind_of(module)
     return None if kind is None else kind.features_axis
 
 
-def _rows(layer: nn.Module, seen: Tensor, batch: Batch, count: int) -> Tensor:
+def sample_rows(layer: nn.Module, seen: Tensor, batch: Batch, count: int) -> Tensor:
     """One row for each sample."""
     if len(seen) != count or seen.ndim < 2:
         raise InputError(
             f"model's last layer reads a tensor of shape {tuple(seen.shape)} for {count} samples, so its rows can't be "
             "told apart by sample; its first axis must be the samples'."
         )
-    if _features_axis(layer) == 1:
+    if features_axis(layer) == 1:
         return seen.flatten(2).mean(2)
     if seen.ndim == 2:
         return seen

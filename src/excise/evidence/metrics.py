@@ -26,6 +26,7 @@ from excise.task.predictions import Predictions
 
 if TYPE_CHECKING:
     from excise.evidence.auditing import Audit
+    from excise.evidence.gap import Gap
     from excise.evidence.model_metrics import ModelMetrics
 
 
@@ -38,6 +39,8 @@ Group = Literal[
     "Can an attacker tell that they were in the training data?",
     "Can it be brought back?",
     "How far from a model that never saw them? (divergence)",
+    "How far, in units of the spread between such models? (|z|)",
+    "How far inside? (features)",
 ]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
@@ -144,12 +147,40 @@ def _divergence(name: str) -> Callable[[ModelMetrics, Audit], float]:
 
     def of(one: ModelMetrics, audit: Audit) -> float:
         gap = getattr(audit.to_retraining, name, None)
-        if gap is None:
-            return math.nan
-        side = {"original": gap.original, "unlearned": gap.model}
-        return float(side.get(one.name, gap.floor))
+        return math.nan if gap is None else _side(one, gap)
 
     return of
+
+
+def _deviation(name: str) -> Callable[[ModelMetrics, Audit], float]:
+    """Mean |z| (or z) of a model; of a retrained one, against the others."""
+
+    def of(one: ModelMetrics, audit: Audit) -> float:
+        compared = audit.to_retraining
+        if compared is None or compared.deviations is None:
+            return math.nan
+        found = getattr(compared.deviations, name)
+        each = {"original": found.original, "unlearned": found.unlearned}
+        names = [model.name for model in audit.retrained]
+        return float((each | dict(zip(names, found.retrained, strict=True)))[one.name])
+
+    return of
+
+
+def _features(name: str) -> Callable[[ModelMetrics, Audit], float]:
+    """Mean distance of a model's inner features to the retrained models'."""
+
+    def of(one: ModelMetrics, audit: Audit) -> float:
+        inside = None if audit.to_retraining is None else audit.to_retraining.representation
+        gap = getattr(inside, name, None)
+        return math.nan if gap is None else _side(one, gap)
+
+    return of
+
+
+def _side(one: ModelMetrics, gap: Gap) -> float:
+    """Of the original and the unlearned model the distance to retrained ones, of these to each other."""
+    return {"original": gap.original, "unlearned": gap.model}.get(one.name, gap.floor)
 
 
 def _few_shot_accuracy(one: ModelMetrics, _: Audit) -> float:
@@ -163,7 +194,7 @@ def _relearning_steps(one: ModelMetrics, _: Audit) -> float:
 
 # --- what is shown, in this order ------------------------------------------------------------------------------------
 
-ANSWERS, LOSSES, MEMBERSHIP, RETURN, DISTANCE = GROUPS
+ANSWERS, LOSSES, MEMBERSHIP, RETURN, DISTANCE, DEVIATION, FEATURES = GROUPS
 
 show(
     Metric(
@@ -306,5 +337,50 @@ show(
         "The same, with the certainty of answers evened out.",
         DISTANCE,
         label="  temperature fitted",
+    ),
+    Metric(
+        "|z| to retrained, forgotten",
+        _deviation("forget"),
+        "On the forgotten samples",
+        "How far the answers lie from retrained models', in units of how much these scatter; should come down to "
+        "theirs.",
+        DEVIATION,
+    ),
+    Metric(
+        "z to retrained, forgotten",
+        _deviation("forget_signed"),
+        "The same, with its sign",
+        "Above 0: still known better than to retrained models. Below 0: answered worse, which is too much.",
+        DEVIATION,
+        label="  with its sign",
+    ),
+    Metric(
+        "|z| to retrained, retained",
+        _deviation("retain"),
+        "On retained samples",
+        "Should not rise above the original's: nothing was to be forgotten here.",
+        DEVIATION,
+    ),
+    Metric(
+        "|z| to retrained, test",
+        _deviation("test"),
+        "On test samples",
+        "The same for new data.",
+        DEVIATION,
+    ),
+    Metric(
+        "1 - CKA to retrained, forgotten",
+        _features("forget"),
+        "On the forgotten samples",
+        "How different the inner features are from retrained models', layer by layer on average; under “retrained”: "
+        "from each other.",
+        FEATURES,
+    ),
+    Metric(
+        "1 - CKA to retrained, test",
+        _features("test"),
+        "On test samples",
+        "The same for new data.",
+        FEATURES,
     ),
 )

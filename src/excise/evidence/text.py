@@ -31,6 +31,8 @@ def show(audit: Audit, console: Console) -> None:
     for finding in verdict.findings:
         line = f" {MARKS[finding.level]} {finding.title}: {finding.text}"
         console.print(visible(line), highlight=False, markup=False)
+    if verdict.remedy:
+        console.print(visible(f" > What to do next: {verdict.remedy}"), highlight=False, markup=False)
     for name, places in audit.elsewhere.items():
         mark = MARKS["warning" if places else "good"]
         console.print(visible(f" {mark} {_elsewhere(name, places)}"), highlight=False, markup=False)
@@ -83,7 +85,7 @@ def _cell(values: list[float]) -> str:
     if math.isnan(mean):
         return "–"
     digits = 0 if all(float(one).is_integer() and abs(one) >= 2 for one in values) else 3
-    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 and np.std(values) > 0 else ""
+    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(set(values)) > 1 else ""
     return f"{mean:.{digits}f}{spread}"
 
 

@@ -30,6 +30,22 @@ class Thresholds:
     measurable_times_floor: float = 1.5
     """The original must be so many times farther from retrained models than these from each other for its distance to
     mean anything."""
+    telling_mean_z_standard_errors: float = 3.0
+    """So many standard errors above 0 the original's mean z on the forgotten samples must lie to say anything."""
+    overshot_mean_z: float = 0.5
+    """So far below the lowest of the original's and the retrained models' mean z the forgotten samples are answered
+    worse than retrained models do; new retrainings were at most 0.2 below in 95 of 100 cases, with three models ..."""
+    overshot_standard_errors: float = 3.0
+    """... and at least by so many standard errors of a mean over the samples, where these are few."""
+    moved_times_usual: float = 1.25
+    """So many times the |z| of the original and of the farthest retrained model, other samples were moved; new
+    retrainings reached 1.22 times that of three others in 95 of 100 cases, and 1.1 times that of five."""
+    unmoved_feature_distance: float = 1e-9
+    """Up to this distance (1 − CKA) from the original's, inner features are the same: weights that differ by 1 part in
+    30,000 move them farther."""
+    unqualified_claim_models: float = 8
+    """With fewer retrained models "forgotten" is said to be a weak claim; from here on more of them hardly narrow what
+    |z| tells (``experiments/models_for_a_claim.py``)."""
     noticed_accuracy_lost: float = 0.01
     """More is a warning."""
     damaging_accuracy_lost: float = 0.03

@@ -9,28 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from markupsafe import Markup
 
+from excise.evidence.outcomes import LEVELS, MEANINGS, Finding, Level, Outcome, remedy
 from excise.report import plots
 from excise.report.network_map import network_map
 from excise.report.record import written_pairs
-from excise.report.tables import Fact, FigureTable, against_retraining, headline, key_figures
+from excise.report.tables import Fact, FigureTable, against_retraining, by_layer, headline, key_figures
 
 if TYPE_CHECKING:
     from excise.evidence.auditing import Audit
-    from excise.evidence.verdict import Finding, Level, Outcome
     from excise.privacy.certificate import Certificate
     from excise.unlearning.change import Change
 
 UNFOLDED_SAMPLES = 5  # more are in a table that is folded
 UNFOLDED_LAYERS = 40  # more are in a drawing that is folded
 SCORES_NAMED = 5
-LEVELS: dict[Outcome, Level] = {
-    "forgotten": "good",
-    "mostly forgotten": "warning",
-    "partly forgotten": "warning",
-    "not forgotten": "bad",
-    "damaged": "bad",
-    "undecided": "note",
-}
 
 
 class Comparison(Protocol):
@@ -93,12 +85,25 @@ class Result:
     sentence: str
     headline: list[Fact]
     findings: tuple[Finding, ...]
+    meaning: str
+    """What the outcome means; empty where the samples are forgotten."""
+    remedy: str
+    """What to do next; empty likewise."""
 
 
 def result(audit: Audit) -> Result:
     """The verdict, the figures that most readers want, and the findings."""
     verdict = audit.verdict
-    return Result(verdict.outcome, LEVELS[verdict.outcome], verdict.sentence, headline(audit), verdict.findings)
+    outcome = verdict.outcome
+    return Result(
+        outcome=outcome,
+        level=LEVELS[outcome],
+        sentence=verdict.sentence,
+        headline=headline(audit),
+        findings=verdict.findings,
+        meaning=MEANINGS.get(outcome, ""),
+        remedy=remedy(outcome, len(audit.retrained)),
+    )
 
 
 @dataclass(frozen=True)
@@ -109,12 +114,15 @@ class KeyFigures:
     table: FigureTable
     summaries: list[tuple[str, str, str]]
     """Name, figure of the unlearned model, and of a retrained one; empty without retrained models."""
+    layers: list[tuple[str, ...]]
+    """Distances of inner features: the layer, then original, unlearned and floor on forgotten, and on test samples."""
 
 
 def figures(audit: Audit) -> KeyFigures:
     """The figures of all models, and summaries in one number each."""
     summaries = against_retraining(audit.to_retraining) if audit.to_retraining else []
-    return KeyFigures(len(audit.retrained), key_figures(audit), summaries)
+    layers = by_layer(audit.to_retraining) if audit.to_retraining else []
+    return KeyFigures(len(audit.retrained), key_figures(audit), summaries, layers)
 
 
 @dataclass(frozen=True)

@@ -130,13 +130,23 @@ def against_retraining(compared: ToRetraining) -> list[tuple[str, str, str]]:
     return rows
 
 
+def by_layer(compared: ToRetraining) -> list[tuple[str, ...]]:
+    """Of each layer, the distance of its features to retrained models' on the forgotten and on test samples."""
+    inside = compared.representation
+    rows = []
+    for one in inside.layers if inside is not None else ():
+        gaps = [(gap.original, gap.model, gap.floor) for gap in (one.forget, one.test) if gap is not None]
+        rows.append((one.layer, *([number(math.nan)] * 3 if one.forget is None else []), *map(number, sum(gaps, ()))))
+    return rows
+
+
 def _share(gap: Gap) -> float:
     return gap.share if gap.original != gap.floor else math.nan
 
 
 def headline(audit: Audit) -> list[Fact]:
     """The few figures that most readers want."""
-    return [*_way(audit), *_usefulness(audit), *_attack(audit), *_time(audit)]
+    return [*_way(audit), *_deviations(audit), *_usefulness(audit), *_attack(audit), *_time(audit)]
 
 
 def _way(audit: Audit) -> list[Fact]:
@@ -144,6 +154,17 @@ def _way(audit: Audit) -> list[Fact]:
     if gap is None or not math.isfinite(gap.floor) or not gap.original > gap.floor:
         return []
     return [Fact("Way to retraining done", percent(min(1.0, max(0.0, 1 - gap.share)), 0), "100 %: as if retrained")]
+
+
+def _deviations(audit: Audit) -> list[Fact]:
+    found = audit.to_retraining.deviations if audit.to_retraining else None
+    if found is None:
+        return []
+    names = {"the forgotten": found.forget, "new data": found.test}
+    return [
+        Fact(f"|z| on {name}", fixed(one.unlearned), f"original: {fixed(one.original)}, retrained: {fixed(one.floor)}")
+        for name, one in names.items()
+    ]
 
 
 def _usefulness(audit: Audit) -> list[Fact]:
