@@ -48,8 +48,16 @@ def retrain(
     values (numbers, text) it reads, not by the functions it calls; clear the folder after changing these. A recipe
     finds the global randomness of torch, numpy and Python seeded, and leaves no trace in it.
     """
+    return _made_once(task, positions(forget, len(task.train_set)), seed, cache, progress=progress)
+
+
+def train_anew(task: Task, *, seed: int, cache: str | Path | None = None, progress: bool = False) -> Retrained:
+    """Train a model from scratch on all samples, as ``retrain`` does without some: another original."""
+    return _made_once(task, torch.tensor([], dtype=torch.long), seed, cache, progress=progress)
+
+
+def _made_once(task: Task, gone: Tensor, seed: int, cache: str | Path | None, *, progress: bool) -> Retrained:
     whole(seed, "seed", 0)
-    gone = positions(forget, len(task.train_set))
     key = None if cache is None else content_key(task, sorted(gone.tolist()), int(seed), _recipe(task))
     file = None if cache is None or key is None else Path(cache).expanduser() / f"model-{key}.safetensors"
 

@@ -1,0 +1,143 @@
+"""A population of models, made or read piece by piece: a run that was stopped goes on, and several may share it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+import excise
+from excise._support.progress import Bar
+from excise.errors import InputError, NothingForgotten
+from excise.evidence.attacks import margin
+from excise.evidence.evaluation import Evaluator
+from excise.evidence.population.pieces import GROUPS, Piece, made_once
+from excise.task.task import Task
+from excise.training.model_cache import content_key
+from excise.training.retraining import SEEDS, Retrained, retrain, train_anew
+from excise.unlearning.method import Method, settings_of
+from excise.unlearning.unlearner import Unlearner
+
+MOST_RETAINED, MOST_TEST = 1000, 2000  # samples whose margins are kept
+PAUSE = 0.5  # seconds between looks at what other processes are making
+RETRAINED = 500 * SEEDS  # added to seeds of retrained models: no audit or original has the same
+CODE = ("baselines", "curvature", "slices", "task", "training", "unlearning")  # what an outcome depends on
+Pieces = dict[str, list[Piece]]
+"""By ``"original"``, ``"retrained"`` and the names of methods, one piece for each model."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which models there are to make, and on which samples they are looked at."""
+
+    task: Task
+    """Its test samples are those that methods may use."""
+    ids: list[int]
+    methods: Mapping[str, Method]
+    models: int
+    seed: int
+    folder: Path
+    evaluator: Evaluator
+
+    def pieces(self) -> Iterator[tuple[str, int, Path, Callable[[], Piece]]]:
+        """Every piece: whose it is, its number, its file and how it is made."""
+        for number in range(self.models):
+            first, again = SEEDS * (self.seed + 1) + number, RETRAINED + SEEDS * (self.seed + 1) + number
+            yield "original", number, self._file("original", first), partial(self._original, first)
+            yield "retrained", number, self._file("retrained", again), partial(self._retrained, again)
+            for name, method in self.methods.items():
+                file = self._file(repr(settings_of(method)), first, code_hash())
+                yield name, number, file, partial(self._unlearned, first, method)
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """How many there are in each group."""
+        said = self.evaluator.predictions(self.task.model)
+        return dict(zip(GROUPS, map(len, said.groups), strict=True))
+
+    def _file(self, *parts: object) -> Path:
+        looked_at = [self.evaluator.retained.tolist(), self.samples, self.seed]
+        key = content_key(self.task, sorted(self.ids), *parts, looked_at)
+        if key is None:
+            raise InputError(
+                "train_set gives other values at each reading, so that no model of it can be kept; pass samples "
+                "without augmentation, and keep the transforms for training (retrain=)."
+            )
+        return self.folder / f"piece-{key}.npz"
+
+    def _original(self, seed: int) -> Piece:
+        made = train_anew(self.task, seed=seed, cache=self.folder)
+        return self._look(made.model, made.seconds)
+
+    def _retrained(self, seed: int) -> Piece:
+        made: Retrained = retrain(self.task, self.ids, seed=seed, cache=self.folder)
+        return self._look(made.model, made.seconds)
+
+    def _unlearned(self, seed: int, method: Method) -> Piece:
+        model = train_anew(self.task, seed=seed, cache=self.folder).model
+        began = time.perf_counter()
+        unlearner = Unlearner(self.task.with_model(model), method, seed=seed).prepare()
+        preparation = time.perf_counter() - began
+        try:
+            done = unlearner.forget(self.ids)
+        except NothingForgotten:
+            return self._look(model, time.perf_counter() - began - preparation, preparation, refused=1.0)
+        return self._look(done.model, done.seconds, preparation)
+
+    def _look(self, model: nn.Module, seconds: float, preparation: float = 0.0, refused: float = 0.0) -> Piece:
+        said = self.evaluator.predictions(model)
+        margins = {name: margin(one.outputs, one.targets) for name, one in zip(GROUPS, said.groups, strict=True)}
+        accuracies = dict(zip(GROUPS, said.accuracies, strict=True))
+        return Piece(margins, accuracies, seconds, preparation, refused)
+
+
+def plan(task: Task, ids: list[int], methods: Mapping[str, Method], *, models: int, seed: int, folder: Path) -> Plan:
+    """Split the test samples into those that methods may use and those that models are looked at on."""
+    count = 0 if task.test_set is None else len(task.test_set)
+    if count < 2:
+        raise InputError("a population needs task.test_set: samples that no model was trained on, two or more.")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    ours, theirs = order[: count // 2], order[count // 2 :][:MOST_TEST]
+    evaluator = Evaluator(task, ids, held_out=theirs.sort().values, retained_samples=MOST_RETAINED, seed=seed)
+    if not evaluator.predictions(task.model).has_classes:
+        raise InputError("a population needs samples of one class each: margins of numbers or labels are not defined.")
+    used = replace(task, test_set=_part(task.test_set, ours.sort().values))
+    return Plan(used, ids, methods, models, seed, folder, evaluator)
+
+
+def _part(data: object, ids: Tensor) -> object:
+    return Subset(data, ids.tolist())  # type: ignore[arg-type]
+
+
+def run(made: Plan, *, progress: bool = False) -> Pieces:
+    """Make or read all pieces; those that another process is making are waited for."""
+    jobs, samples = list(made.pieces()), made.samples
+    found: dict[tuple[str, int], Piece] = {}
+    with Bar(enabled=progress) as bar:
+        bar.start("models", len(jobs))
+        while len(found) < len(jobs):
+            before = len(found)
+            for name, number, file, make in jobs:
+                if (name, number) not in found and (piece := made_once(file, samples, make)) is not None:
+                    found[name, number] = piece
+                    bar.advance(1)
+            if len(found) == before:
+                time.sleep(PAUSE)
+    names = dict.fromkeys(name for name, *_ in jobs)
+    return {name: [found[name, number] for number in range(made.models)] for name in names}
+
+
+@cache
+def code_hash() -> str:
+    """Of the code that outcomes of methods depend on, so that those of other code are not taken for its own."""
+    digest, root = hashlib.sha256(), Path(excise.__file__).parent
+    for file in sorted(path for folder in CODE for path in (root / folder).rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
