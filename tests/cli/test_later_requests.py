@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from excise import Drift, Forgotten, OneSlice, Step, Unlearner, audit
+from excise import Drift, Effort, Forgotten, OneSlice, Step, Unlearner, audit
 from excise.errors import ExciseError
 from excise.task.objective import losses_on
 from excise.task.weights import load_weights
@@ -242,3 +242,14 @@ def test_an_unlearner_goes_on_from_its_state(make_task):
             second.load_state_dict(wrong)
     with pytest.raises(ExciseError, match="another order"):
         Unlearner(make_task("reordered")).load_state_dict({**Unlearner(make_task("tested")).state_dict()})
+
+
+def test_keys_that_are_tuples_are_tuples_again(make_task, tmp_path):
+    task = replace(make_task("named"), keys=[("shop", place // 4) for place in range(80)])
+    done = Unlearner(task, Drift(epochs=1)).forget(keys=[("shop", 1)])
+    done.save(tmp_path / "w.safetensors")
+    again = Forgotten.load(tmp_path / "w.safetensors", task)
+    assert again.keys == done.keys == (("shop", 1),)
+    validation = (task.test_set, [("shop", place) for place in range(len(task.test_set))])
+    found = audit(task, task.model, again, again.ids, also={"validation": validation}, effort=Effort(relearn_steps=1))
+    assert found.elsewhere == {"validation": (1,)}

@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 
 from excise import ChangingDataWarning, Drift, Effort, Task, Unlearner, audit, fit
 from excise.errors import InputError
+from excise.report import html
 
 EFFORT = Effort(retained_samples=100)
 
@@ -89,7 +90,14 @@ def test_a_persons_rows_are_found_in_a_validation_set(task, done):
     also = {"validation": validation, "with keys": (validation, keys), "clean": task.test_set}
     found = audit(task, done, also=also, effort=EFFORT)
     assert found.elsewhere == {"validation": (11,), "with keys": (4, 11), "clean": ()}
-    assert "Also in validation: 1 sample of the request (position" in str(found).replace("\n", " ")
+    told = " ".join(str(found).split())
+    assert "! Also in validation: 1 sample of the request is in it (position 11)." in told
+    assert "! Also in with keys: 2 samples of the request are in it (positions 4, 11)." in told
+    assert "+ Also in clean: None of the forgotten samples is in this set." in told
+    page = " ".join(html(found).split())
+    assert "<h3>Also in with keys</h3><p>Look at this</p>" in page
+    assert "2 samples of the request are in it (positions 4, 11)." in page
+    assert "<h3>Also in clean</h3><p>Good</p>" in page
     assert found.as_dict()["elsewhere"]["with keys"] == [4, 11]
 
 

@@ -120,14 +120,15 @@ def forget(
     named = Named(ids, ids_file, spec, keys)
     require_writable(out, "--out", (".safetensors", *sorted(TORCH)))
     page = require_writable(report, "--report", (".json", ".html")) == ".html"
-    if not page and (retrainings or show_samples):
-        raise InputError("--retrainings and --show-samples are for the page that --report FILE.html writes.")
+    if not page and (retrainings or show_samples or page_options.also):
+        raise InputError("--retrainings, --show-samples and --also are for the page that --report FILE.html writes.")
     if page:
         page_options.key()  # a file that holds none is said before the work
     how = chosen_method(method, assignments)
     task = load_task(address)
     if page and task.test_set is None:
         raise InputError("--report FILE.html audits the model, which needs a test_set in the task.")
+    also = page_options.further_sets()
     gone = _gone(task, model, forgotten)
     hashes = file_hashes(before=model)  # now, since --out may replace it
     unlearner = Unlearner(
@@ -154,6 +155,7 @@ def forget(
             seed=seed,
             hashes=hashes,
             show_samples=show_samples,
+            also=also,
             options=page_options,
         )
     elif report is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from markupsafe import Markup
 
+from excise.evidence.elsewhere import findings
 from excise.report import plots
 from excise.report.network_map import network_map
 from excise.report.record import written_pairs
@@ -96,9 +97,10 @@ class Result:
 
 
 def result(audit: Audit) -> Result:
-    """The verdict, the figures that most readers want, and the findings."""
+    """The verdict, the figures that most readers want, and the findings, those in other sets among them."""
     verdict = audit.verdict
-    return Result(verdict.outcome, LEVELS[verdict.outcome], verdict.sentence, headline(audit), verdict.findings)
+    found = (*verdict.findings, *findings(audit.elsewhere))
+    return Result(verdict.outcome, LEVELS[verdict.outcome], verdict.sentence, headline(audit), found)
 
 
 @dataclass(frozen=True)
