@@ -328,13 +328,26 @@ def test_what_a_retrained_model_depends_on_is_in_its_name(tmp_path, change):
         (Recipe(1).train, Recipe(2).train),
         (Recipe(1), Recipe(1).train),
         (closing_over(1), closing_over(2)),
+        (closing_over({"epochs": [1]}), closing_over({"epochs": [2]})),
+        (closing_over(torch.tensor([1.0])), closing_over(torch.tensor([2.0]))),
         (lambda *_: nn.Linear(2, 2).half().float(), lambda *_: nn.Linear(2, 2).double().float()),
         (
             lambda *_: [nn.Linear(2, 2) for _ in range(1)].pop(),
             lambda *_: [nn.Linear(2, 2) for _ in range(2)].pop(),
         ),
     ],
-    ids=["default", "partial", "object", "method", "call", "closure", "another name called", "comprehension"],
+    ids=[
+        "default",
+        "partial",
+        "object",
+        "method",
+        "call",
+        "closure",
+        "options",
+        "tensor",
+        "another name",
+        "comprehension",
+    ],
 )
 def test_a_changed_recipe_is_another(tmp_path, one, other):
     task = problem()

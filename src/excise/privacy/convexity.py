@@ -76,7 +76,8 @@ def _by_linear_layer(task: Task, model: nn.Module, ids: Tensor) -> ResidualGradi
     if isinstance(layer, str) or isinstance(other, str):
         return str(layer)
     trained = {name: one.detach().clone() for name, one in layer.named_parameters() if one.requires_grad}
-    scale = mean_weight(task.loss_module, task.targets) if weighs_classes(task.loss_module) else 1.0
+    weighs = task.weighting is None and weighs_classes(task.loss_module)
+    scale = mean_weight(task.loss_module, task.targets) if weighs else 1.0
     beta = smoothness(task.loss_module, layer.out_features, scale)
     margin = Margin(beta, has_kinks(task.loss_module), float(layer.weight.detach().double().norm()))
     weight = torch.zeros_like(layer.weight, dtype=torch.float64)
@@ -89,8 +90,8 @@ def _by_linear_layer(task: Task, model: nn.Module, ids: Tensor) -> ResidualGradi
             return "the gradient of a sample is not finite"
         weight += slopes.flatten(0, 1).T @ seen.flatten(0, 1)
         bias += slopes.sum((0, 1))
-        gaps = found.gaps if margin.kinks else None
-        margin.add(found.trained_rows, slopes, found.reach, gaps, found.moved)
+        gaps = found.gaps(task) if margin.kinks else None
+        margin.add(found.trained_rows, slopes, found.reach, gaps, found.moved, found.shares(task))
     now = {name: one for name, one in layer.named_parameters() if one.requires_grad}
     if now.keys() != trained.keys() or not all(torch.equal(one, now[name]) for name, one in trained.items()):
         return "the model changes its weights, or which of them are trained, while it is used"

@@ -68,7 +68,9 @@ class Margin:
     _total: float = field(default=0.0, init=False)
     _squares: float = field(default=0.0, init=False)
 
-    def add(self, seen: Tensor, slopes: Tensor, reach: Tensor, gaps: Tensor | None, moved: Tensor) -> None:
+    def add(
+        self, seen: Tensor, slopes: Tensor, reach: Tensor, gaps: Tensor | None, moved: Tensor, shares: Tensor
+    ) -> None:
         """Count a batch, of which the first dimension is samples.
 
         Args:
@@ -77,17 +79,18 @@ class Margin:
             reach: |W||a| + |b|.
             gaps: Outputs minus targets, where the loss has kinks.
             moved: Δ of each sample.
+            shares: How much each sample counts, by which its β is larger.
         """
         inputs, slope = _norms(seen), _norms(slopes)
         outputs = _norms(reach + 1) * gamma(seen.shape[-1] + slopes.shape[-1] + 16)
         shift = self.size_of_weights * moved
-        off = inputs * (self.beta * (outputs + shift) + gamma(16) * slope) + slope * moved
+        off = inputs * (self.beta * shares * (outputs + shift) + gamma(16) * slope) + slope * moved
         if self.kinks and gaps is not None:
             uncertain = gaps.abs().flatten(1) <= (outputs + shift)[:, None]
-            off = off + 2 * uncertain.sum(1).sqrt() * inputs
+            off = off + 2 * shares * uncertain.sum(1).sqrt() * inputs
         self._off += float(off.sum())
         self._total += float((slope * inputs).sum())
-        self._squares += float((inputs**2).sum())
+        self._squares += float((shares * inputs**2).sum())
         self._samples += len(seen)
         self._rows += seen[..., 0].numel()
 

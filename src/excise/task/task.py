@@ -29,6 +29,7 @@ from excise.task.fingerprint import Fingerprint, fingerprint_of
 from excise.task.hooks import capture
 from excise.task.keys import group_by_key, ids_of_keys
 from excise.task.losses import SampleLosses, mean_weight, require_log_probabilities, same_as_module, weighs_classes
+from excise.task.weighting import SampleWeighted, WeightedSampleLosses, require_weights, with_weight_one
 from excise.task.wrapping import unwrapped
 
 MOST_INPUT_VALUES = (
@@ -52,7 +53,8 @@ class Task:
         model: The trained model. It is never changed. One that is compiled or wrapped by ``DataParallel`` is unwrapped:
             results are models such as the one inside, which you can wrap again.
         loss: The loss it was trained with: one of torch's, such as ``nn.CrossEntropyLoss()``, with class weights and
-            label smoothing as they were, or a function ``loss(outputs, targets)`` that gives one value per sample.
+            label smoothing as they were, ``SampleWeighted`` of one where samples have weights, or a function
+            ``loss(outputs, targets)`` that gives one value per sample.
         train_set: The data it was trained on, indexable; sample ids are positions in it.
         test_set: Data it was not trained on, for reports.
         weight_decay: λ, the weight decay of the training.
@@ -105,6 +107,8 @@ class Task:
         if self.keys is not None:
             _ = self.positions_of_keys  # refuses keys that don't fit the samples
         _ = self._sample_losses  # refuses what can't be made into one loss per sample
+        if self.weighting is not None and self.forward is None and isinstance(self.train_set, TensorDataset):
+            require_weights(self.weighting.weights(self.train_set.tensors[1]))
 
     @property
     def device(self) -> torch.device:
@@ -113,12 +117,17 @@ class Task:
 
     @cached_property
     def loss_module(self) -> Any:
-        """The loss, where a function of torch was given as the module for it."""
-        return same_as_module(self.loss)
+        """The loss before samples are weighted; where a function of torch was given, the module for it."""
+        return same_as_module(self.loss) if self.weighting is None else self.weighting.module
+
+    @property
+    def weighting(self) -> SampleWeighted | None:
+        """Where targets carry weights, what knows how."""
+        return self.loss if isinstance(self.loss, SampleWeighted) else None
 
     @cached_property
-    def _sample_losses(self) -> SampleLosses:
-        return SampleLosses(self.loss_module)
+    def _sample_losses(self) -> SampleLosses | WeightedSampleLosses:
+        return SampleLosses(self.loss_module) if self.weighting is None else WeightedSampleLosses(self.weighting)
 
     @cached_property
     def _loss_scale(self) -> float:
@@ -127,13 +136,13 @@ class Task:
         if type(loss) is nn.NLLLoss:
             with evaluating(self.model), torch.no_grad():
                 require_log_probabilities(loss, self.outputs(self.model, self.batch([0]))[0])
-        return mean_weight(loss, self.targets) if weighs_classes(loss) else 1.0
+        return mean_weight(loss, self.targets) if self.weighting is None and weighs_classes(loss) else 1.0
 
     @cached_property
     def targets(self) -> Tensor:
         """What all the training samples should be answered with, read once."""
         if self.forward is None and isinstance(self.train_set, TensorDataset):
-            return self.train_set.tensors[1].cpu()
+            return self.plain_targets(self.train_set.tensors[1].cpu())
         with evaluating(self.model), torch.no_grad():
             batches = self.batches(range(len(self.train_set)), self.batch_size_within_memory(256))
             return torch.cat([self.targets_in(batch).cpu() for batch in batches])
@@ -219,10 +228,12 @@ class Task:
 
     def targets_in(self, batch: Batch) -> Tensor:
         """What the samples of a batch should be answered with; only a ``forward`` of one's own has to run the model."""
-        if self.forward is not None:
-            return self.outputs(self.model, batch)[1]
-        targets: Tensor = labels_of(batch)
-        return targets
+        targets: Tensor = labels_of(batch) if self.forward is None else self.outputs(self.model, batch)[1]
+        return self.plain_targets(targets)
+
+    def plain_targets(self, targets: Tensor) -> Tensor:
+        """Targets without the weights that they may carry."""
+        return targets if self.weighting is None else self.weighting.plain(targets)
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """One loss per sample."""
@@ -253,6 +264,10 @@ class Task:
             )
         losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
         return losses if self._loss_scale == 1 else losses / self._loss_scale
+
+    def plain_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """One loss per sample as if all weighed the same, for comparing samples with each other."""
+        return self.sample_losses(outputs, targets if self.weighting is None else with_weight_one(targets))
 
 
 def _way_to_port(model: Any) -> str:
