@@ -79,7 +79,8 @@ def _names_in(code: CodeType) -> set[str]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if _is_plain(value)}
+    # a list is most often one that a recipe writes down in what it did
+    return {name: value for name, value in values.items() if not isinstance(value, list) and _is_plain(value)}
 
 
 def _is_plain(value: Any) -> bool:

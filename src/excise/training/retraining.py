@@ -43,7 +43,7 @@ def retrain(
 
     With a folder ``cache`` the model is kept there under a hash of everything it depends on: data, forgotten samples,
     architecture, recipe and seed. A recipe of your own is known by its code, the options it is given and the plain
-    values (numbers, text, tensors, and lists or mappings of these) it reads, not by the functions it calls; clear the
+    values (numbers, text, tensors, and mappings or tuples of these) it reads, not by the functions it calls; clear the
     folder after changing these. A recipe finds the global randomness of torch, numpy and Python seeded, and leaves no
     trace in it.
     """
