@@ -101,8 +101,13 @@ def test_weights_of_another_training_set_or_architecture_are_refused(run, tmp_pa
         ({"forgotten": ["a"]}, "forgotten must be whole numbers"),
         ({"forgotten": 3}, "damaged"),
         ({"fingerprint": {"samples": 80}}, "damaged fingerprint"),
-        ({"forgotten": [500]}, "from 0 to 79"),
-        ({"certificate": {"kind": 1}}, "damaged"),
+        ({"forgotten": [3, 500]}, "forgotten has 500, and the training set had 80 samples"),
+        ({"forgotten": []}, "all of them among forgotten"),
+        ({"forgotten": [4]}, "all of them among forgotten"),
+        ({"ids": [3, 3]}, "each once"),
+        ({"seconds": 10**400}, "damaged"),
+        ({"keys": [{}]}, "keys must hold words"),
+        ({"certificate": {"kind": 1}}, "damaged certificate"),
     ],
 )
 def test_a_damaged_record_is_refused(run, tmp_path, record, message):
@@ -242,6 +247,14 @@ def test_an_unlearner_goes_on_from_its_state(make_task):
             second.load_state_dict(wrong)
     with pytest.raises(ExciseError, match="another order"):
         Unlearner(make_task("reordered")).load_state_dict({**Unlearner(make_task("tested")).state_dict()})
+
+
+@pytest.mark.parametrize("forgotten", [3, None, "3", {"3": 1}])
+def test_a_state_whose_list_is_none_is_refused(make_task, forgotten):
+    unlearner = Unlearner(make_task("named"), "drift")
+    with pytest.raises(ExciseError, match="state is no state_dict"):
+        unlearner.load_state_dict({**unlearner.state_dict(), "forgotten": forgotten})
+    assert unlearner.forgotten == ()
 
 
 def test_keys_that_are_tuples_are_tuples_again(make_task, tmp_path):

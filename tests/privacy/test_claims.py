@@ -214,3 +214,10 @@ def test_a_budget_in_a_file_is_spent_by_requests(logistic, tmp_path):
     Unlearner(logistic, privacy=replace(HONEST, budget=budget)).forget([1], **ASKED)
     other = Unlearner(logistic, privacy=replace(HONEST, budget=BudgetAccountant.at(tmp_path / "budget.json")))
     unchanged(other, lambda: other.forget([2], **ASKED), RetrainRequired, "does not fit: 1 requests")
+
+
+def test_noise_that_the_weights_can_not_hold_is_refused(logistic):
+    """It gave out weights that were infinite."""
+    huge = Privacy(lipschitz=1e30, hessian_lipschitz=1e30, budget=BudgetAccountant(2.0, 1e-3))
+    unlearner = Unlearner(logistic, privacy=huge)
+    unchanged(unlearner, lambda: unlearner.forget([1], **ASKED), InputError, "too large for weights of torch.float32")

@@ -230,7 +230,7 @@ REFUSED = {
     "an odd tensor goes in": (Around(before=lambda _, x: x.as_subclass(Odd)), {}, NUMBERS),
     "sparse inputs": (Around(before=lambda _, x: x.to_sparse()), {}, NUMBERS),
     # memory
-    "alias as a buffer": (tied(lambda weight: nn.Parameter(weight.data, requires_grad=False)), {}, ALIAS),
+    "alias as a frozen parameter": (tied(lambda weight: nn.Parameter(weight.data[1:], requires_grad=False)), {}, ALIAS),
     "alias as an attribute": (tied(lambda weight: weight.detach()), {}, ALIAS),
     "alias of a part": (tied(lambda weight: weight.detach()[1:]), {}, ALIAS),
     "alias in numpy": (tied(lambda weight: weight.detach().numpy()), {}, ALIAS),

@@ -93,7 +93,7 @@ class Problem:
             return weight * share - answers * self.positive, (weight * share * (1 - share))[:, :, None]
         wanted = answers if self.kind == "soft" else np.eye(self.outputs)[answers]
         wanted = ((1 - self.smoothing) * wanted + self.smoothing / self.outputs) * self.class_weights
-        scale = self.class_weights[self.targets].mean() if self.kind == "weighted" else 1.0
+        scale = self.class_weights[answers].mean() if self.kind == "weighted" else 1.0  # as torch has it of these
         shares = np.exp(outputs - outputs.max(1, keepdims=True))
         shares = shares / shares.sum(1, keepdims=True)
         mass = wanted.sum(1)

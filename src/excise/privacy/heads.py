@@ -42,6 +42,8 @@ def linear_head(model: nn.Module) -> nn.Linear | str:
     weights = list(layer.parameters())
     if any(type(one) is not nn.Parameter or not one.is_floating_point() for one in weights):
         return "the linear layer's weights are no plain tensors of real numbers"
+    if layer.weight.shape != (layer.out_features, layer.in_features):
+        return "the linear layer's weights have another shape than it says"
     return layer
 
 

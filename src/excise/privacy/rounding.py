@@ -62,7 +62,6 @@ class Margin:
     kinks: bool
     size_of_weights: float
     """‖W‖."""
-    _samples: int = field(default=0, init=False)
     _rows: int = field(default=0, init=False)
     _off: float = field(default=0.0, init=False)
     _total: float = field(default=0.0, init=False)
@@ -91,18 +90,17 @@ class Margin:
         self._off += float(off.sum())
         self._total += float((slope * inputs).sum())
         self._squares += float((shares * inputs**2).sum())
-        self._samples += len(seen)
         self._rows += seen[..., 0].numel()
 
-    def of_gradient(self, norm: float, decay: float, weights: Tensor) -> float:
-        """By how much ‖∇F‖ can be larger than what was computed."""
-        mean = (self._off + gamma(self._rows + 8) * self._total) / self._samples
+    def of_gradient(self, norm: float, decay: float, weights: Tensor, mass: float) -> float:
+        """By how much ‖∇F‖ can be larger than what was computed as a sum over samples by this mass."""
+        mean = (self._off + gamma(self._rows + 8) * self._total) / mass
         own = gamma(8) * decay * float(weights.norm()) + gamma(len(weights) + 8) * norm
         return 2 * (mean + own)
 
-    def of_rounded_weights(self, epsilon: float, decay: float, weights: Tensor) -> float:
+    def of_rounded_weights(self, epsilon: float, decay: float, weights: Tensor, mass: float) -> float:
         """A gradient that is left at the minimum, once its weights are rounded to a precision of ε."""
-        return 2 * epsilon * float(weights.norm()) * (self.beta * self._squares / self._samples + decay)
+        return 2 * epsilon * float(weights.norm()) * (self.beta * self._squares / mass + decay)
 
 
 def _norms(tensor: Tensor) -> Tensor:

@@ -222,7 +222,8 @@ def _train(
         _require_finite(step.loss, [], f"epoch {len(losses) + 1} of {epochs}", pace)
         bar.advance(1)
 
-    passes = [Pass(ids, lambda some: task.losses(model, task.batch(some)).mean())] * epochs
+    each = len(ids) / task.mass(ids)  # of these samples, where classes have weights
+    passes = [Pass(ids, lambda some: each * task.losses(model, task.batch(some)).mean())] * epochs
     bar.start("training", epochs * len(batch_sizes(len(ids), pace.batch_size)))
     seconds, began = 0.0, time.perf_counter()
     for loss in descend(

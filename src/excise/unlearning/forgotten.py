@@ -144,6 +144,7 @@ class Forgotten:
             printed = [] if record["fingerprint"] is None else [Fingerprint.from_dict(record["fingerprint"], whose)]
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{whose} is damaged: {error}.") from None
+        _require_consistent(values["ids"], values["forgotten"], printed, whose)
         return cls(model=model, **values, _certificate=kept, _fingerprint=printed)
 
     def summary(self) -> str:
@@ -221,6 +222,15 @@ def _as_field(name: str, value: Any) -> Any:
             raise ValueError(f"{name} must be a list")
         return None if value is None else tuple(map(str if name == "slices" else _as_key, value))
     return value
+
+
+def _require_consistent(ids: tuple[int, ...], gone: tuple[int, ...], printed: list[Fingerprint], whose: str) -> None:
+    """Refuse positions that contradict each other: a later request would learn what this one forgot."""
+    samples = printed[0].samples if printed else math.inf
+    if not ids or len(set(ids)) != len(ids) or len(set(gone)) != len(gone) or not set(ids) <= set(gone):
+        raise InputError(f"{whose} is damaged: ids must be some, each once, and all of them among forgotten.")
+    if max(gone) >= samples:
+        raise InputError(f"{whose} is damaged: forgotten has {max(gone)}, and the training set had {samples} samples.")
 
 
 def _as_key(value: Any) -> Hashable:
