@@ -112,3 +112,12 @@ def test_a_persons_rows_are_found_in_a_validation_set(task, done):
 def test_further_sets_that_are_none_are_refused(task, done, also, words):
     with pytest.raises(InputError, match=words):
         audit(task, done, also=also, effort=EFFORT)
+
+
+@pytest.mark.parametrize("where", ["train_set", "test_set"])
+def test_samples_without_a_label_do_not_count_as_wrong_answers(task, done, where):
+    inputs, labels = (part.clone() for part in getattr(task, where).tensors)
+    labels[20:25] = -100
+    unlabelled = replace(task, **{where: TensorDataset(inputs, labels)})
+    with pytest.raises(InputError, match=f"{where} has 5 samples with the label -100"):
+        audit(unlabelled, task.model, done.model, [6, 7, 8], effort=EFFORT)

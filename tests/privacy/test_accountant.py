@@ -336,8 +336,9 @@ def test_a_bad_state_changes_nothing(state, message):
     with pytest.raises(InputError, match=message):
         budget.load_state_dict(state)
     assert budget.state_dict() == before
-    budget.load_state_dict(good)
-    assert budget.state_dict() == good
+    fresh = BudgetAccountant(1.0, 1e-5)
+    fresh.load_state_dict(good)
+    assert fresh.state_dict() == good
 
 
 @pytest.mark.parametrize(
@@ -358,3 +359,17 @@ def test_a_bad_state_changes_nothing(state, message):
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_what_is_spent_is_not_taken_back_by_an_older_state():
+    budget = BudgetAccountant(1.0, 1e-5)
+    older = budget.state_dict()
+    budget.spend(0.5, 1e-6)
+    with pytest.raises(InputError, match="lacks some of the 1 requests"):
+        budget.load_state_dict(older)
+    assert len(budget.history) == 1
+    later = BudgetAccountant(1.0, 1e-5)
+    later.load_state_dict(budget.state_dict())
+    later.spend(0.25, 1e-6)
+    budget.load_state_dict(later.state_dict())  # which knows of the first
+    assert len(budget.history) == 2

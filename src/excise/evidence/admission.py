@@ -13,6 +13,7 @@ from excise.errors import InputError
 from excise.evidence.elsewhere import input_digest
 from excise.evidence.evaluation import GroupPredictions
 from excise.task.ids import Ids, positions
+from excise.task.losses import NO_CLASS
 from excise.task.task import Task
 from excise.task.wrapping import unwrapped
 from excise.training.retraining import require_same_architecture
@@ -66,6 +67,17 @@ def require_several_classes(targets: NDArray[Any]) -> None:
             f"train_set has one class only ({targets[0]}), so every answer is right and nothing can be measured; "
             "pass data of two or more classes."
         )
+
+
+def require_labels(task: Task, found: GroupPredictions) -> None:
+    """Refuse samples without a label: whatever a model says of them would count as wrong."""
+    none = getattr(task.loss_module, "ignore_index", NO_CLASS)
+    for name, group in zip(("forget", "train_set", "task.test_set"), found.groups, strict=True):
+        if group.has_classes and (count := int((group.targets == none).sum())):
+            raise InputError(
+                f"{name} has {count} samples with the label {none}, which is no class, so that no answer to them is "
+                "right; audit without them, by a task whose train_set and test_set have labelled samples alone."
+            )
 
 
 def require_comparable(found: GroupPredictions) -> None:
