@@ -177,3 +177,15 @@ def test_options_that_do_not_fit_are_refused_before_any_work(run, tmp_path, word
     assert isinstance(done.exception, ExciseError)
     assert said in str(done.exception)
     assert not (tmp_path / "out.pt").exists()
+
+
+def test_text_by_a_perturbation_of_ones_own(run, tmp_path):
+    words = ("forget", "--task", "forget_factory:texts", "--ids", "3", "--out", "w.safetensors")
+    refused = run(*words)
+    assert "--perturbation MODULE:FACTORY" in str(refused.exception)
+    wrong = run(*words, "--perturbation", "forget_factory:nothing")
+    assert "must return what is called as perturbation(inputs, copies, generator)" in str(wrong.exception)
+    assert not (tmp_path / "w.safetensors").exists()
+    done = run(*words, "--perturbation", "forget_factory:other_words")
+    assert done.exit_code == 0, done.exception
+    assert (tmp_path / "w.safetensors").exists()
