@@ -19,6 +19,7 @@ def modules_after(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["import excise", "from excise import foci, codec", "from excise import InputError"])
 def test_import_loads_neither_torch_nor_scikit_learn(code):
     assert modules_after(code) == []

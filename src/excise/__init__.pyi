@@ -38,6 +38,7 @@ from .statistics.foci import lfoci as lfoci
 from .statistics.sklearn import FOCISelector as FOCISelector
 from .task.requests import parse_request as parse_request
 from .task.task import Task as Task
+from .task.weighting import SampleWeighted as SampleWeighted
 from .training.exact import exact_fit as exact_fit
 from .training.loop import fit as fit
 from .training.trace import GradientRecorder as GradientRecorder

@@ -239,6 +239,7 @@ def writes(file):
     return found
 
 
+@pytest.mark.slow
 def test_no_other_place_writes_files():
     home = Path(excise.__file__).parent
     found = {str(file.relative_to(home)): writes(file) for file in home.rglob("*.py")}

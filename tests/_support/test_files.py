@@ -74,6 +74,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, write):
         write(tmp_path / "gone" / "a.txt")
 
 
+@pytest.mark.slow
 def test_an_unknown_kind_of_picture_is_named(tmp_path):
     figure = pytest.importorskip("matplotlib.figure").Figure()
     with pytest.raises(InputError, match=r"a\.xyz: the plot could not be written"):

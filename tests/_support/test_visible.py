@@ -14,6 +14,7 @@ from excise._support.visible import visible
 EVIL = "a\x1b]0;EVIL\x07\x9b31m\u202egpj\u2066\r\n\x00"
 
 
+@pytest.mark.slow
 def test_every_character_is_harmless_or_escaped():
     for code in range(0x110000):
         shown = visible(chr(code))
@@ -52,6 +53,7 @@ def harmless(text):
     return all(one.isprintable() or one == "\n" for one in text)
 
 
+@pytest.mark.slow
 def test_names_of_columns_and_levels(said, tmp_path):
     name = EVIL.replace("\x00", "").replace("\r\n", " ")
     frame = pd.DataFrame({name: range(50), "kind": [f"{name}{i % 2}" for i in range(50)]})

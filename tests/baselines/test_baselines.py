@@ -147,6 +147,7 @@ def one_weight(targets, value, **options):
 
 
 class TestAll:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", METHODS)
     def test_a_new_model_in_eval_mode_and_nothing_else_has_changed(self, task, name):
         model = network(1, convolution=name in OF_CONVOLUTIONS).train()
@@ -162,6 +163,7 @@ class TestAll:
         assert str(np.random.get_state()) == numpy_state  # noqa: NPY002
         assert hash_of_model(new) != given
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", METHODS)
     def test_the_seed_decides(self, task, name):
         made = [METHODS[name](task, task.model, FORGET, seed=s, **QUICK.get(name, {})) for s in (1, 1, 2, 3)]
@@ -208,6 +210,7 @@ class TestAll:
             baseline("ssd", reference="nobody")(fine_tune)
         assert METHODS["ssd"] is ssd
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", METHODS)
     def test_samples_of_earlier_requests_are_not_looked_at(self, task, name):
         """Nor is the outcome another than with data in which they never were."""
@@ -282,6 +285,7 @@ class TestAll:
             method(task, task.model, FORGET, seed=0, **options)
 
     # the two others perturb the inputs, and must know where these are
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", [name for name in METHODS if name not in ("paper-step", "excise-step")])
     def test_batches_that_are_mappings_and_a_forward_of_ones_own(self, task, name):
         """The same samples in other clothes give the same model."""
@@ -298,6 +302,7 @@ class TestAll:
         plain, other = (METHODS[name](one, task.model, FORGET, seed=0, **options) for one in (task, dressed))
         assert torch.allclose(flat(plain), flat(other), atol=1e-9)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", TRAINING)
     def test_one_sample_and_batch_normalisation(self, task, name):
         model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3)).double()
@@ -412,6 +417,7 @@ class TestLabels:
         for sample in FORGET:
             assert len(targets[trained == sample].unique()) == 1  # drawn once
 
+    @pytest.mark.slow
     def test_the_samples_are_learned_wrongly(self, task):
         new = random_labels(task, task.model, FORGET, seed=0, epochs=200, lr=0.1)
         assert losses_of(task, new, FORGET).mean() > 3 * losses_of(task, task.model, FORGET).mean()
@@ -580,6 +586,7 @@ class TestSCRUB:
 
 
 class TestNewton:
+    @pytest.mark.slow
     @pytest.mark.parametrize("curvature", ["hessian", "ggn"])
     def test_full_newton_is_the_dense_solve(self, task, curvature):
         damped = Task(task.model, ENTROPY, task.train_set, weight_decay=0.1)
@@ -593,6 +600,7 @@ class TestNewton:
         new = full_newton(damped, task.model, FORGET, seed=0, curvature=curvature, solver="cholesky")
         assert torch.allclose(flat(new), truth, atol=1e-9)
 
+    @pytest.mark.slow
     def test_size_is_a_multiple(self, task):
         once, twice = (flat(full_newton(task, task.model, FORGET, seed=0, size=s)) for s in (1.0, 2.0))
         assert torch.allclose(twice - flat(task.model), 2 * (once - flat(task.model)))
@@ -708,6 +716,7 @@ def kronecker_factors(task, ids):
 
 
 class TestOwn:
+    @pytest.mark.slow
     def test_the_papers_step_is_the_unlearners(self, task):
         start = Task(network(1), ENTROPY, task.train_set, weight_decay=0.02)
         fitted = fit(start, epochs=10, recorder=True)
@@ -725,12 +734,14 @@ class TestOwn:
         with pytest.raises(InputError, match="together"):
             paper_step(task, task.model, [3], seed=3, epsilon=0.5)
 
+    @pytest.mark.slow
     def test_the_step_and_the_drift_are_the_unlearners(self, task):
         step = Unlearner(task, Step(PerLayer(0.5)), seed=2).forget(FORGET).model
         assert torch.equal(flat(excise_step(task, task.model, FORGET, seed=2, share=0.5)), flat(step))
         drifted = Unlearner(task, Drift(epochs=2, push=2.0), seed=2).forget(FORGET).model
         assert torch.equal(flat(excise_drift(task, task.model, FORGET, seed=2, epochs=2, push=2.0)), flat(drifted))
 
+    @pytest.mark.slow
     def test_all_of_them_start_from_the_given_model_and_not_from_the_tasks(self, task):
         """A step of next to nothing stays next to the model it began with."""
         other = network(5)

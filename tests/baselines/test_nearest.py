@@ -87,6 +87,7 @@ class TestMSG:
         new = msg(task, task.model, FORGET, seed=0, epochs=1, lr=0.2)
         assert torch.allclose(flat(new), truth, atol=1e-9)
 
+    @pytest.mark.slow
     def test_where_there_are_convolutions_they_alone_are_treated(self):
         task = classifier(convolution=True)
         new = msg(task, task.model, FORGET, seed=0, lr=STILL)
@@ -114,6 +115,7 @@ class TestCT:
         for name in ("0.bias", "2.weight", "2.bias", "4.weight", "4.bias"):  # what is not square stays
             assert torch.allclose(new.state_dict()[name], model.state_dict()[name])
 
+    @pytest.mark.slow
     def test_then_it_is_fine_tuning(self):
         task = classifier(convolution=True)
         turned = network(convolution=True)

@@ -58,6 +58,27 @@ def trained():
 def needs_more(name):
     return name
 
+def validation():
+    made = tested()
+    inputs, labels = made.test_set.tensors
+    inputs = inputs[:30].clone()
+    inputs[7] = made.train_set.tensors[0][3]
+    return torch.utils.data.TensorDataset(inputs, labels[:30])
+
+def validation_with_keys():
+    data = validation()
+    return {"validation": (data, ["c3" if place == 2 else "v" for place in range(len(data))])}
+
+def texts():
+    torch.manual_seed(0)
+    words = torch.randint(0, 20, (60, 5))
+    model = nn.Sequential(nn.Embedding(20, 3), nn.Flatten(), nn.Linear(15, 2))
+    data = torch.utils.data.TensorDataset(words, (words[:, 0] > 9).long())
+    return excise.Task(model, nn.CrossEntropyLoss(), data, weight_decay=1e-2)
+
+def other_words():
+    return excise.TokenReplacement(vocabulary=(0, 20))
+
 def nothing():
     return None
 """

@@ -88,6 +88,7 @@ def test_other_separators_and_compression(run, frame, tmp_path, name, separator)
     assert json.loads(out)["limited"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_plot(run, csv, tmp_path, ending):
     pytest.importorskip("matplotlib")
@@ -190,6 +191,7 @@ def test_a_trailing_comma_does_not_shift_the_columns(run, tmp_path):
     assert json.loads(out)["blanket"][0]["column"] == "a"
 
 
+@pytest.mark.slow
 def test_a_terminal_without_bars_still_gets_the_numbers(csv):
     done = subprocess.run(
         [sys.executable, "-m", "excise", "blanket", str(csv), "--target", "response"],

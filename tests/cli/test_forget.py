@@ -20,6 +20,7 @@ def weights(tmp_path):
     return model.state_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 @pytest.mark.parametrize("name", ["in.safetensors", "in.pt"])
 @pytest.mark.parametrize("out", ["out.safetensors", "out.pt"])
@@ -105,6 +106,7 @@ def test_the_record_is_written(run, weights, tmp_path):  # noqa: ARG001
 FORGET = ("forget", "--task", "forget_factory:tested", "--ids", "3,5", "--out", "out.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_page_as_report(run, tmp_path, shown):
@@ -140,6 +142,7 @@ def test_a_report_of_another_kind_is_refused_before_any_work(run, tmp_path):
     assert not (tmp_path / "out.pt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 @pytest.mark.parametrize("method", ["drift", "thorough", "class", "descent", "fine-tune"])
 def test_a_rule_instead_of_ids_and_a_method(run, method):
@@ -177,3 +180,15 @@ def test_options_that_do_not_fit_are_refused_before_any_work(run, tmp_path, word
     assert isinstance(done.exception, ExciseError)
     assert said in str(done.exception)
     assert not (tmp_path / "out.pt").exists()
+
+
+def test_text_by_a_perturbation_of_ones_own(run, tmp_path):
+    words = ("forget", "--task", "forget_factory:texts", "--ids", "3", "--out", "w.safetensors")
+    refused = run(*words)
+    assert "--perturbation MODULE:FACTORY" in str(refused.exception)
+    wrong = run(*words, "--perturbation", "forget_factory:nothing")
+    assert "must return what is called as perturbation(inputs, copies, generator)" in str(wrong.exception)
+    assert not (tmp_path / "w.safetensors").exists()
+    done = run(*words, "--perturbation", "forget_factory:other_words")
+    assert done.exit_code == 0, done.exception
+    assert (tmp_path / "w.safetensors").exists()

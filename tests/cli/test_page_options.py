@@ -47,6 +47,7 @@ def test_the_record_says_when_by_whom_and_from_which_files(run, tmp_path):
     assert len(record["fingerprint"]["ordered"]) == 64
 
 
+@pytest.mark.slow
 def test_the_page_says_the_same(run, tmp_path):
     assert run(*FORGET).exit_code == 0
     before = sha256sum(tmp_path / "out.safetensors")
@@ -79,3 +80,43 @@ def test_customers_are_named_by_their_keys(run, tmp_path):
     assert "All samples of 2 keys" in page
     assert "all 8 training samples of c3, c7:" in page
     assert "Single samples" not in page
+
+
+@pytest.mark.slow
+def test_the_samples_are_looked_for_in_further_sets(run, tmp_path):
+    done = run(*FORGET, "--report", "page.html", "--also", "forget_factory:validation")
+    assert done.exit_code == 0, done.output
+    page = " ".join((tmp_path / "page.html").read_text().split())
+    assert "<h3>Also in validation</h3>" in page
+    assert "1 sample of the request is in it (position 7)." in page
+    found = json.loads(run(*AUDIT, "--also", "forget_factory:validation", "--json").stdout)
+    assert found["elsewhere"] == {"validation": [7]}
+    told = " ".join(run(*AUDIT, "--also", "forget_factory:validation").stdout.split())
+    assert "! Also in validation: 1 sample of the request is in it (position 7)." in told
+
+
+def test_a_customers_rows_are_found_in_further_sets_by_their_keys(run):
+    task = ("--task", "forget_factory:named")
+    assert run("forget", *task, "--keys", "c3", "--out", "out.safetensors").exit_code == 0
+    audited = run("audit", *task, "--unlearned", "out.safetensors", "--also", "forget_factory:validation_with_keys")
+    assert "(position 2)" in " ".join(audited.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--report", "page.html", "--also", "forget_factory:nothing"), r"also\['nothing'\] must be a data set"),
+        (("--report", "page.html", "--also", "forget_factory:unknown"), "further set's module .* has no function"),
+        (("--report", "page.html", "--also", "validation"), "further set must be given as module:factory"),
+        (
+            ("--report", "page.html", *("--also", "forget_factory:validation") * 2),
+            "another set of the name 'validation'",
+        ),
+        (("--report", "r.json", "--also", "forget_factory:validation"), "--also are for the page"),
+    ],
+)
+def test_a_further_set_that_is_none_is_said_before_the_work(run, tmp_path, words, message):
+    done = run(*FORGET, *words)
+    with pytest.raises(ExciseError, match=message):
+        raise done.exception
+    assert not (tmp_path / "out.safetensors").exists()

@@ -14,6 +14,7 @@ def forget(run, file, *more, ids="3"):
     return run("forget", "--task", "forget_factory:tested", "--ids", ids, "--model", file, "--out", file, *more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".safetensors", ".pt"])
 @pytest.mark.parametrize("by_a_link", [False, True])
 def test_a_model_is_replaced_by_what_is_left_of_it(run, make_task, tmp_path, ending, by_a_link):

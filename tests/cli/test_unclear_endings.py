@@ -130,6 +130,7 @@ def test_a_pipe_is_refused_and_not_waited_for(said, tmp_path):
         ids_in_file(tmp_path / "ids.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", PACK)
 def test_a_bomb_is_not_unpacked(said, tmp_path, ending, monkeypatch):
     monkeypatch.setattr(unpacking, "SUSPECT_BYTES", 10 * 2**20)
@@ -144,6 +145,7 @@ def test_a_bomb_is_not_unpacked(said, tmp_path, ending, monkeypatch):
     assert len(tables.read(bomb, max_bytes=2**30)) == 3 * 2**20
 
 
+@pytest.mark.slow
 def test_a_parquet_bomb(tmp_path, arrow):
     from pyarrow import parquet
 
@@ -153,6 +155,7 @@ def test_a_parquet_bomb(tmp_path, arrow):
         tables.read(tmp_path / "t.parquet")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_columns_are_quick_and_more_are_refused(said, tmp_path):
     names = [f"c{i}" for i in range(100_000)]
     rows = [",".join(map(str, np.random.default_rng(k).random(100_000).round(3))) for k in range(4)]

@@ -186,6 +186,7 @@ def test_bad_input(task, cache):
         comparing.compare(task, "random:5%", seeds=1, retrainings=1, cache=cache)
 
 
+@pytest.mark.slow
 def test_the_command(task, cache, tmp_path, monkeypatch):
     monkeypatch.setattr("excise.task.loading.load_task", lambda _: task)
     files = [tmp_path / "out.json", tmp_path / "out.png"]

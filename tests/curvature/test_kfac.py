@@ -99,6 +99,7 @@ def kept(task, **options):
     return slices, cache(task, task.model, slices, torch.arange(N), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", list(INPUTS))
 @pytest.mark.parametrize("loss", list(LOSSES))
 def test_all_rows_kept_exactly_are_the_gauss_newton_matrix(make, loss):
@@ -115,6 +116,7 @@ def parameters(task):
     return dict(task.model.named_parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", list(INPUTS))
 @pytest.mark.parametrize("exact", [0, 4])
 @pytest.mark.parametrize("rank", [2, 64])
@@ -227,6 +229,7 @@ def test_watching_leaves_outputs_and_global_randomness_alone():
 UNSEEN = {Attention: 4, upsampling: 1, Positions: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", list(UNSEEN))
 def test_a_layer_that_can_not_be_seen_has_the_diagonal_of_its_gauss_newton_matrix(make):
     task = problem(make)
@@ -347,6 +350,7 @@ def test_systematic_draws(sizes, count, seed):
         assert (inclusion[order].diff() >= -1e-12).all()
 
 
+@pytest.mark.slow
 def test_systematic_draws_are_unbiased():
     torch.manual_seed(0)
     sizes, values = torch.rand(30) ** 3, torch.randn(30).double()

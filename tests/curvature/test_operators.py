@@ -136,6 +136,7 @@ def test_products_equal_the_dense_matrix(make, kind, loss):
         torch.testing.assert_close(operator.dense(E), E @ truth @ E.T, atol=1e-10, rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", INPUTS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_rows_square_to_the_gauss_newton_matrix(make, loss):
@@ -155,6 +156,7 @@ def test_gradient_is_the_sum_over_the_samples():
         torch.testing.assert_close(part, truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
 def test_solves_equal_the_dense_solve(solver):
     task = problem(mlp)

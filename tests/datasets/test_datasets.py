@@ -223,6 +223,7 @@ def test_real_mnist():
     np.testing.assert_array_equal(np.bincount(labels), [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OFFICIAL))
 def test_real_mnist_is_the_official_one(name):
     content = gzip.decompress((real("mnist") / f"{name}.gz").read_bytes())

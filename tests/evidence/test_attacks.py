@@ -44,6 +44,7 @@ def probabilities(logits):
 # --- scores ---
 
 
+@pytest.mark.slow
 @given(logit_tables)
 def test_scores_are_those_of_the_naive_formulas(table):
     logits, label = np.array(table[0]), table[1]
@@ -65,6 +66,7 @@ def test_a_loss_score_is_minus_scikit_learns_log_loss():
     assert -loss_score(losses).mean() == pytest.approx(log_loss(labels, probabilities(logits), labels=[0, 1, 2]))
 
 
+@pytest.mark.slow
 @given(logit_tables, st.floats(-1e3, 1e3))
 def test_shifting_a_row_of_logits_changes_nothing(table, shift):
     logits, labels = np.array(table[0]), np.full(len(table[0]), table[1])
@@ -101,6 +103,7 @@ def test_one_half_each_is_one_bit():
 # --- the threshold attack ---
 
 
+@pytest.mark.slow
 @given(scores, scores)
 def test_auc_is_scikit_learns_with_ties(members, non_members):
     attack = quick(members, non_members)
@@ -109,6 +112,7 @@ def test_auc_is_scikit_learns_with_ties(members, non_members):
     assert 0 <= attack.interval[0] <= attack.auc <= attack.interval[1] <= 1
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(scores, scores)
 def test_balanced_accuracy_is_that_of_the_best_threshold(members, non_members):
@@ -118,6 +122,7 @@ def test_balanced_accuracy_is_that_of_the_best_threshold(members, non_members):
     assert quick(members, non_members).balanced_accuracy == pytest.approx(best)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 40), st.integers(100, 420), st.integers(2, 400), st.integers(0, 2**20))
 def test_tpr_is_that_of_the_slow_search_over_all_thresholds(members, non_members, distinct, seed):
     rng = np.random.default_rng(seed)
@@ -214,6 +219,7 @@ def test_perfect_separation_of_a_few_is_not_certainty():
     assert high == 1
 
 
+@pytest.mark.slow
 def test_tpr_intervals_hold_what_they_promise():
     rng = np.random.default_rng(0)
     truth = norm.sf(norm.ppf(0.99) - 2)

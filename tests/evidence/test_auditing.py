@@ -104,6 +104,7 @@ def states():
     return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()), random.getstate()  # noqa: NPY002
 
 
+@pytest.mark.slow
 def test_models_modes_and_randomness_are_left_as_they_were(problem):
     """Also where a recipe of the user's seeds everything; and dropout has no say in an audit."""
 
@@ -134,6 +135,7 @@ def test_models_modes_and_randomness_are_left_as_they_were(problem):
     assert audited.as_dict()["to_retraining"] == plain.as_dict()["to_retraining"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_audit(problem):
     """Whatever the global randomness was, and also where a figure is NaN, such as the floor of a single model."""
     recipe = replace(problem.task, retrain=lambda ids, seed: trained(problem.task, ids, seed, epochs=2))
@@ -254,6 +256,7 @@ def test_divergences_are_those_of_the_logits(problem, found):
     assert compared.forget.floor == pytest.approx(by_hand, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_one_retrained_model_has_no_floor_and_three_have_a_ratio(problem):
     one = look(problem, problem.retrained[3], retrained=problem.retrained[0])
     assert np.isnan([one.to_retraining.average_gap_floor, one.to_retraining.forget.floor]).all()
@@ -268,6 +271,7 @@ def test_one_retrained_model_has_no_floor_and_three_have_a_ratio(problem):
     assert len(three.ratio.retrained_aucs) == 3
 
 
+@pytest.mark.slow
 def test_what_is_saved_is_strict_json_and_loads_back(problem, tmp_path):
     file = tmp_path / "audit.json"
     audited = look(problem, problem.retrained[3], retrained=problem.retrained[:1], budget={"ε": float("inf")})
@@ -313,6 +317,7 @@ def test_what_an_unlearner_gave_tells_slices_and_certificate(problem):
     assert sum(moved for moved, _ in change.layers.values()) <= len(done.slices)
 
 
+@pytest.mark.slow
 def test_what_earlier_requests_forgot_counts_as_gone(problem):
     """It is neither retained nor trained on by the models that the second request is held against."""
     session = Unlearner(problem.task, Step(PerLayer(copies=16)), n_jobs=1)
@@ -333,6 +338,7 @@ def test_what_earlier_requests_forgot_counts_as_gone(problem):
     assert said.earlier == found.earlier
 
 
+@pytest.mark.slow
 def test_what_an_unlearner_gave_says_all_that_is_needed(problem):
     done = Unlearner(problem.task, Step(PerLayer(copies=16)), n_jobs=1).forget(FORGET[:3])
     short = audit(problem.task, done, retrained=problem.retrained[:2])
@@ -349,6 +355,7 @@ def test_what_an_unlearner_gave_says_all_that_is_needed(problem):
         audit(problem.task, done, problem.original, FORGET[:3])
 
 
+@pytest.mark.slow
 def test_learning_again_is_held_against_retrained_models(problem):
     effort = replace(BRIEF, relearn_steps=60)
     audited = look(problem, softened(problem.original, 0.99), retrained=problem.retrained[0], effort=effort)
@@ -359,6 +366,7 @@ def test_learning_again_is_held_against_retrained_models(problem):
     assert level_of(audited, "Learning again") == "warning"
 
 
+@pytest.mark.slow
 def test_effort_is_heeded(class_problem, found):
     effort = replace(BRIEF, relearn_steps=3, few_shot_draws=2, retained_samples=50)
     audited = look(class_problem, class_problem.retrained[0], class_problem.forget, effort=effort)
@@ -386,6 +394,7 @@ def test_it_prints_a_verdict_and_a_table(found):
 # --- what must and what must not pass --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("factor", [1, 0.5, 0.1])
 def test_the_original_has_not_forgotten_nor_does_it_by_softer_answers(problem, count, factor):
@@ -393,6 +402,7 @@ def test_the_original_has_not_forgotten_nor_does_it_by_softer_answers(problem, c
     assert verdict.outcome == "not forgotten"
 
 
+@pytest.mark.slow
 def test_another_retraining_has_forgotten(problem):
     for left_out in (3, 1):
         others = [model for k, model in enumerate(problem.retrained) if k != left_out]
@@ -405,6 +415,7 @@ def test_another_retraining_has_forgotten(problem):
     assert "no retrained model" in alone.verdict.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_network_of_random_weights_is_damaged(problem, count):
     verdict = look(problem, network(77), retrained=problem.retrained[:count] or None).verdict
@@ -412,6 +423,7 @@ def test_a_network_of_random_weights_is_damaged(problem, count):
     assert "does worse on other data" in verdict.sentence
 
 
+@pytest.mark.slow
 def test_pushed_too_far_is_not_called_remembering(problem):
     """Wrong on purpose on the forgotten samples: farther from retraining than before, and said so."""
     model = copy.deepcopy(problem.original)
@@ -427,6 +439,7 @@ def test_pushed_too_far_is_not_called_remembering(problem):
     assert level_of(audited, "Deviation of the forgotten samples") == "bad"
 
 
+@pytest.mark.slow
 def test_retrained_models_that_agree_leave_nothing_to_measure(problem):
     """As where training has one outcome: no floor, no spread, and neither a crash nor a claim."""
     same = problem.original
@@ -483,6 +496,7 @@ def test_a_masked_class_is_hidden_and_not_forgotten(class_problem):
         assert audited.verdict.outcome not in ("forgotten", "mostly forgotten")
 
 
+@pytest.mark.slow
 def test_a_class_is_forgotten_by_retraining(class_problem):
     truths = class_problem.retrained
     audited = look(class_problem, truths[3], class_problem.forget, retrained=truths[:3])
@@ -490,6 +504,7 @@ def test_a_class_is_forgotten_by_retraining(class_problem):
     assert level_of(audited, "Hidden or forgotten") == "good"
 
 
+@pytest.mark.slow
 def test_the_kind_is_found_or_told(problem):
     found = look(problem, problem.original, FORGET)
     assert (found.kind, found.original.few_shot) == ("samples", None)
@@ -500,6 +515,7 @@ def test_the_kind_is_found_or_told(problem):
     assert look(problem, problem.original, of_class, kind="samples").original.few_shot is None
 
 
+@pytest.mark.slow
 def test_the_probe_makes_do_with_a_small_test_set(problem):
     of_class = [i for i in range(TRAINED) if i % CLASSES == 4]
     for size, shots in ((15, 2), (30, 5)):
@@ -517,6 +533,7 @@ def test_a_planted_copy_is_found(problem):
     assert level_of(look(problem, problem.original), "Near-duplicates are still there") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3])
 def test_few_samples_are_said_to_be_few(problem, count):
     few = look(problem, problem.original, FORGET[:count], retrained=problem.retrained[:3])
@@ -575,12 +592,14 @@ def test_several_labels_a_sample(label_problem):
     assert only_two.to_retraining.forget.floor == pytest.approx((divergence(yes, other) + divergence(other, yes)) / 2)
 
 
+@pytest.mark.slow
 def test_softer_answers_are_no_forgetting_of_labels_either(label_problem):
     audited = look(label_problem, softened(label_problem.original), retrained=label_problem.retrained[:3])
     assert audited.verdict.outcome == "not forgotten"
     assert look(label_problem, label_problem.original).verdict.outcome == "not forgotten"
 
 
+@pytest.mark.slow
 def test_one_logit_for_two_classes():
     data, test = of_labels(TRAINED, 0), of_labels(100, 1)
     data, test = (TensorDataset(one.tensors[0], one.tensors[1][:, :1]) for one in (data, test))
@@ -667,6 +686,7 @@ def texts(count, seed):
     return samples
 
 
+@pytest.mark.slow
 def test_batches_that_are_mappings():
     def start(seed):
         with torch.random.fork_rng():
@@ -711,6 +731,7 @@ def changed(problem, **options):
     return replace(problem.task, **options)
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused_with_a_remedy(problem):
     task, model = problem.task, problem.original
     train, test = task.train_set, task.test_set
@@ -788,6 +809,7 @@ def test_kind_class_needs_classes(label_problem):
         look(label_problem, label_problem.original, kind="class")
 
 
+@pytest.mark.slow
 def test_an_original_that_was_never_trained_decides_nothing(problem):
     """Else any trained model would seem to have come all the way to retraining."""
     audited = audit(problem.task, fresh(problem.original, 5), problem.original, FORGET, retrained=problem.retrained)

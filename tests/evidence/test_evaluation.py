@@ -59,6 +59,7 @@ def test_a_model_is_asked_once_about_every_sample(task):
     assert task.model.asked == 20 + 12
 
 
+@pytest.mark.slow
 def test_what_a_model_said_goes_with_it(task):
     """A comparison asks dozens of models, one after the other."""
     evaluator, other = Evaluator(task, FORGET), Asked(5, 3)

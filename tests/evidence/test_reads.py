@@ -63,6 +63,7 @@ def reads(task):
     return found
 
 
+@pytest.mark.slow
 def test_an_audit_reads_the_training_set_a_few_times(task):
     retrained = [network(seed) for seed in (1, 2, 3)]
     audit(task, task.model, network(4), FORGET, retrained=retrained)
@@ -71,6 +72,7 @@ def test_an_audit_reads_the_training_set_a_few_times(task):
     assert reads(task) <= 4  # fingerprint and targets are known
 
 
+@pytest.mark.slow
 def test_also_with_models_that_were_kept(task, tmp_path):
     audit(task, task.model, network(4), FORGET, retrained=3, cache=tmp_path)
     assert reads(task) <= MOST
@@ -79,6 +81,7 @@ def test_also_with_models_that_were_kept(task, tmp_path):
     assert reads(task) <= MOST
 
 
+@pytest.mark.slow
 def test_also_of_what_an_unlearner_gave(task):
     """With the certificate, which takes the gradient of all retained samples."""
     done = Unlearner(task, n_jobs=1).forget(FORGET)
@@ -108,6 +111,7 @@ def test_learning_again_reads_the_samples_once(task):
     assert task.train_set.reads <= len(FORGET) + 1
 
 
+@pytest.mark.slow
 def test_samples_that_differ_at_each_reading_have_no_hash(task):
     """And draw their noise without a trace in the global randomness."""
 

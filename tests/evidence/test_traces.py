@@ -154,6 +154,7 @@ def test_rows_that_are_not_samples_are_refused():
 # the few-shot probe
 
 
+@pytest.mark.slow
 def test_a_masked_class_is_found_as_well_as_before(digits):
     masked = copy.deepcopy(digits.model)
     with torch.no_grad():
@@ -320,6 +321,7 @@ def test_intervals_cover_the_truth_though_losses_are_skewed(count, least):
     assert np.mean([low <= 0 <= high for low, high in intervals]) >= least
 
 
+@pytest.mark.slow
 def test_equal_distributions_seldom_differ():
     """A test at 5 % errs in about 5 of 100, also with one sample each of several classes."""
     rng = np.random.default_rng(0)
@@ -353,6 +355,7 @@ def test_held_out_samples_are_weighted_by_class():
     assert found.held_out_median == 4.0
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.lists(st.integers(0, 5), min_size=2, max_size=12))
 @settings(max_examples=40, deadline=None)
 def test_the_comparison_has_two_like_sides(mine, others):
@@ -454,6 +457,7 @@ def test_where_to_look_and_how_many():
     assert pairs(near_duplicates(task, [0], among=[14])) == [(0, 14)]  # alone it has no neighbour, but is a copy
 
 
+@pytest.mark.slow
 def test_blocks_do_not_change_the_answer(monkeypatch, digits):
     whole = near_duplicates(digits, range(20), threshold=0.9)
     monkeypatch.setattr("excise.evidence.duplicates.MOST_VALUES", 64 * 7)

@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 
 from excise import ChangingDataWarning, Drift, Effort, Task, Unlearner, audit, fit
 from excise.errors import InputError
+from excise.report import html
 
 EFFORT = Effort(retained_samples=100)
 
@@ -52,6 +53,7 @@ def test_models_of_fit_that_are_worse_than_the_original_are_not_the_truth(task, 
         audit(task, done, retrained=2, cache=None, effort=EFFORT)
 
 
+@pytest.mark.slow
 def test_numbers_are_held_to_their_loss(task, monkeypatch):
     inputs, labels = task.train_set.tensors
     held_out = TensorDataset(task.test_set.tensors[0], task.test_set.tensors[1].float()[:, None])
@@ -70,6 +72,7 @@ def test_a_recipe_of_ones_own_is_believed(task, done):
     assert len(audit(own, done, retrained=1, cache=None, effort=EFFORT).retrained) == 1
 
 
+@pytest.mark.slow
 def test_data_that_change_are_said(task, done):
     class Noisy(list):
         def __getitem__(self, place):
@@ -89,7 +92,14 @@ def test_a_persons_rows_are_found_in_a_validation_set(task, done):
     also = {"validation": validation, "with keys": (validation, keys), "clean": task.test_set}
     found = audit(task, done, also=also, effort=EFFORT)
     assert found.elsewhere == {"validation": (11,), "with keys": (4, 11), "clean": ()}
-    assert "Also in validation: 1 sample of the request (position" in str(found).replace("\n", " ")
+    told = " ".join(str(found).split())
+    assert "! Also in validation: 1 sample of the request is in it (position 11)." in told
+    assert "! Also in with keys: 2 samples of the request are in it (positions 4, 11)." in told
+    assert "+ Also in clean: None of the forgotten samples is in this set." in told
+    page = " ".join(html(found).split())
+    assert "<h3>Also in with keys</h3><p>Look at this</p>" in page
+    assert "2 samples of the request are in it (positions 4, 11)." in page
+    assert "<h3>Also in clean</h3><p>Good</p>" in page
     assert found.as_dict()["elsewhere"]["with keys"] == [4, 11]
 
 
@@ -104,3 +114,12 @@ def test_a_persons_rows_are_found_in_a_validation_set(task, done):
 def test_further_sets_that_are_none_are_refused(task, done, also, words):
     with pytest.raises(InputError, match=words):
         audit(task, done, also=also, effort=EFFORT)
+
+
+@pytest.mark.parametrize("where", ["train_set", "test_set"])
+def test_samples_without_a_label_do_not_count_as_wrong_answers(task, done, where):
+    inputs, labels = (part.clone() for part in getattr(task, where).tensors)
+    labels[20:25] = -100
+    unlabelled = replace(task, **{where: TensorDataset(inputs, labels)})
+    with pytest.raises(InputError, match=f"{where} has 5 samples with the label -100"):
+        audit(unlabelled, task.model, done.model, [6, 7, 8], effort=EFFORT)

@@ -50,6 +50,7 @@ def test_the_kind_of_task_picks_the_metric(outputs, targets, metric):
 # --- values ---
 
 
+@pytest.mark.slow
 @given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 1000))
 def test_accuracy_is_scikit_learns_with_wilsons_interval(count, classes, seed):
     rng = np.random.default_rng(seed)
@@ -74,6 +75,7 @@ def test_one_logit_is_a_class_too():
     assert quick(answered([2.0, -1.0, 0.5, -3.0], [1.0, 0.0, 0.0, 1.0])).value == 0.5
 
 
+@pytest.mark.slow
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(0, 1000))
 def test_micro_f1_is_scikit_learns(count, labels, seed):
     rng = np.random.default_rng(seed)
@@ -124,6 +126,7 @@ def test_rmse_is_scikit_learns(count, width, seed):
     assert result.interval[0] <= result.value <= result.interval[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 4, 30])
 def test_rmse_intervals_hold_what_they_promise(count):
     rng = np.random.default_rng(count)
@@ -161,6 +164,7 @@ def slow_retrieval(queries, ids, cameras, gallery, gallery_ids, gallery_cameras,
     return np.mean(precisions), np.mean(firsts), len(precisions), skipped
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(2, 25), st.booleans(), st.integers(0, 10_000))
 def test_retrieval_is_the_slow_protocol(queries, images, own, seed):

@@ -134,6 +134,7 @@ def is_whole(path):
     return path.suffix != ".html" or path.read_text().rstrip().endswith("</html>")
 
 
+@pytest.mark.slow
 def test_commands(furnish, tmp_path):
     tried = Tried()
 

@@ -15,10 +15,12 @@ from torch import nn
 
 from excise import Task, Unlearner
 from excise.evidence.sample_hashes import read_or_make_key
+from excise.report.sections import guarantee
 from excise.reproduce.framework.run import Run
 from excise.task.weights import load_weights, save_weights
 from excise.training.loop import Fitted
 from excise.training.model_cache import KeptModel, kept_model, write_model
+from excise.unlearning.change import change_between
 from excise.unlearning.forgotten import Forgotten
 
 
@@ -37,6 +39,7 @@ def unchanged(one, state):
     return all(torch.equal(tensor, state[name]) for name, tensor in one.state_dict().items())
 
 
+@pytest.mark.slow
 def test_weights_files_with_damaged_bytes(tmp_path):
     state = {name: tensor + 1 for name, tensor in model().state_dict().items()}
     corpus = {
@@ -78,6 +81,7 @@ TENSORS = st.one_of(
 )
 
 
+@pytest.mark.slow
 def test_weights_files_with_odd_parts(tmp_path):
     state = dict(model().state_dict())
     target = model()
@@ -103,6 +107,7 @@ def test_weights_files_with_odd_parts(tmp_path):
     tried.require("weights by parts")
 
 
+@pytest.mark.slow
 def test_kept_models(tmp_path):
     """A damaged one is made anew; one that is sound is taken."""
     like, made = model(), KeptModel(Fitted(model().eval(), (1.0, 0.5), 0.1, None), 0.2, from_file=False)
@@ -132,6 +137,7 @@ class Settings:
     size: int = 1
 
 
+@pytest.mark.slow
 def test_run_folders(tmp_path):
     def run(folder):
         return Run(folder, "x", Settings(), data_dir=tmp_path)
@@ -172,23 +178,34 @@ def done():
 
 
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=5)),
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.just(10**400), st.floats(), st.text(max_size=5)
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
     max_leaves=5,
 )
 
 
+@pytest.mark.slow
 def test_records_and_keys(tmp_path, done):
     record = done.as_dict()
+    claims = st.dictionaries(st.sampled_from([*record["certificate"], "other"]), VALUES, min_size=1, max_size=2)
     tried = Tried()
 
     @fuzzed("records")
-    @given(st.dictionaries(st.sampled_from(sorted(record)), VALUES, max_size=2), VALUES, st.binary(max_size=40))
-    def check(changes, other, key):
-        with tried.ending(changes):
-            again = Forgotten.from_record({**record, **changes}, done.model)
-            again.summary()
-            again.as_dict()
+    @given(
+        st.dictionaries(st.sampled_from(sorted(record)), VALUES, max_size=2),
+        claims,
+        VALUES,
+        st.binary(max_size=40),
+    )
+    def check(changes, claim, other, key):
+        for change in (changes, {"certificate": {**record["certificate"], **claim}}):
+            with tried.ending(change):
+                again = Forgotten.from_record({**record, **change}, done.model)
+                again.summary()
+                again.as_dict()
+                guarantee(change_between(done.model, again.model, again, None, None))
         with tried.ending(other):
             Forgotten.from_record(other, done.model)
         (tmp_path / "key").write_bytes(key if len(key) % 2 else key.hex().encode())

@@ -1,6 +1,7 @@
 """Numbers at the edge of what numbers can be, and tasks that are none, through the library's functions."""
 
 import numpy as np
+import pytest
 import torch
 from fuzz.harness import Tried, fuzzed
 from hypothesis import given
@@ -44,6 +45,7 @@ def samples(draw):
         return (y if draw(st.integers(0, 9)) else y[:-1]), z, draw(make)
 
 
+@pytest.mark.slow
 @np.errstate(all="ignore")
 def test_statistics():
     tried = Tried()
@@ -203,6 +205,7 @@ def attempt(fields, method, ids):
     assert all(weight.isfinite().all() for weight in done.model.parameters())
 
 
+@pytest.mark.slow
 def test_task_objects():
     tried = Tried()
 
@@ -217,6 +220,7 @@ def test_task_objects():
     tried.require("task objects")
 
 
+@pytest.mark.slow
 def test_tasks_with_extreme_numbers():
     """What comes out is finite, or it is refused."""
     tried = Tried()

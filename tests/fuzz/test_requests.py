@@ -38,6 +38,7 @@ def task():
     return Task(nn.Linear(2, 3), nn.CrossEntropyLoss(), data)
 
 
+@pytest.mark.slow
 def test_requests(task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tried = Tried()

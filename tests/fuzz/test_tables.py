@@ -39,6 +39,7 @@ def through(file, target="y"):
         find_blanket(table, n_jobs=1).as_dict()
 
 
+@pytest.mark.slow
 def test_damaged_files(tmp_path):
     tried = Tried()
 
@@ -84,6 +85,7 @@ def tables(draw):
     return "\n".join(separator.join(line) for line in lines)
 
 
+@pytest.mark.slow
 def test_cells_of_every_kind(tmp_path):
     tried = Tried()
 
@@ -114,6 +116,7 @@ def parquet_corpus():
     return found
 
 
+@pytest.mark.slow
 def test_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     tried = Tried()

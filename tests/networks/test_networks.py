@@ -56,6 +56,7 @@ def vgg_face():
 # ---------------------------------------------------------------------------------------------------- all networks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_weights_depend_on_the_seed_alone(name):
     make = MAKERS[name]
@@ -77,6 +78,7 @@ def test_weights_depend_on_the_seed_alone(name):
         assert not torch.equal(one.weight, two.weight), layer.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EMBEDDERS)
 def test_logits_are_the_linear_layer_of_the_features(name):
     model, x = EMBEDDERS[name](0), images(2)
@@ -209,6 +211,7 @@ def test_resnet18_of_the_cifar_variant():
         assert model.last_maps(images(1)).shape == (1, 512, 4, 4)
 
 
+@pytest.mark.slow
 def test_resnet50_of_imagenet_and_of_persons():
     assert size(resnet50(0, classes=1000)) == 25_557_032
     model = resnet50(0, classes=751)  # Market-1501
@@ -339,6 +342,7 @@ def test_size_of_mobilenet():
     assert size(mobilenet_v2(0)) == 3_504_872 - 990 * 1281
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "millions"), [(1.4, 6.06), (1.3, 5.34), (1.0, 3.47), (0.75, 2.61), (0.5, 1.95), (0.35, 1.66)]
 )
@@ -409,6 +413,7 @@ def test_resnet50_answers_as_that_of_transformers(transformers):
     compare(theirs, theirs.resnet, ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1.0, 0.35])
 def test_mobilenet_answers_as_that_of_transformers(transformers, width):
     options = {"tf_padding": False, "layer_norm_eps": 1e-5, "depth_multiplier": width}

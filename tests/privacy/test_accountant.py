@@ -119,6 +119,7 @@ def test_many_unlike_requests_by_simulation():
     assert abs(excess.mean() - 0.05) < 4 * error < 0.001
 
 
+@pytest.mark.slow
 @given(requests, st.floats(1.01, 100))
 @settings(deadline=None, max_examples=200)
 def test_never_worse_than_basic_and_advanced_composition(each, slack):
@@ -253,6 +254,7 @@ def hasty_threads():
     sys.setswitchinterval(usual)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_threads")
 def test_racing_threads_never_spend_more_than_there_is():
     for _ in range(200):
@@ -336,8 +338,9 @@ def test_a_bad_state_changes_nothing(state, message):
     with pytest.raises(InputError, match=message):
         budget.load_state_dict(state)
     assert budget.state_dict() == before
-    budget.load_state_dict(good)
-    assert budget.state_dict() == good
+    fresh = BudgetAccountant(1.0, 1e-5)
+    fresh.load_state_dict(good)
+    assert fresh.state_dict() == good
 
 
 @pytest.mark.parametrize(
@@ -358,3 +361,17 @@ def test_a_bad_state_changes_nothing(state, message):
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_what_is_spent_is_not_taken_back_by_an_older_state():
+    budget = BudgetAccountant(1.0, 1e-5)
+    older = budget.state_dict()
+    budget.spend(0.5, 1e-6)
+    with pytest.raises(InputError, match="lacks some of the 1 requests"):
+        budget.load_state_dict(older)
+    assert len(budget.history) == 1
+    later = BudgetAccountant(1.0, 1e-5)
+    later.load_state_dict(budget.state_dict())
+    later.spend(0.25, 1e-6)
+    budget.load_state_dict(later.state_dict())  # which knows of the first
+    assert len(budget.history) == 2

@@ -42,6 +42,7 @@ def in_two_processes(path, count, epsilon):
     return [int(one.communicate(timeout=120)[0]) for one in both]
 
 
+@pytest.mark.slow
 def test_two_processes_spend_once_what_fits_once(tmp_path):
     path = tmp_path / "budget.json"
     budget = BudgetAccountant.at(path, 1.0, 0.1)
@@ -51,6 +52,7 @@ def test_two_processes_spend_once_what_fits_once(tmp_path):
         budget.spend(0.6, 0.1)
 
 
+@pytest.mark.slow
 def test_no_request_of_two_processes_is_lost(tmp_path):
     path = tmp_path / "budget.json"
     budget = BudgetAccountant.at(path, 50.0, 0.1)
@@ -116,6 +118,7 @@ def test_a_file_that_is_gone_is_no_empty_budget(tmp_path):
         budget.spend(0.1, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [True, False])
 def test_a_lock_that_is_held_is_waited_for_and_one_left_over_is_not(tmp_path, monkeypatch, kernel):
     if not kernel:

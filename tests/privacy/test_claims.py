@@ -84,6 +84,7 @@ def test_the_certificate_is_recorded_beside_what_was_asked_for(logistic):
         budget.spend(0.1, 1e-4, certified=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("constants", "words"),
     [
@@ -102,6 +103,7 @@ def test_a_constant_that_is_refuted_voids_the_claim(logistic, constants, words):
     unchanged(unlearner, lambda: unlearner.forget([1], **ASKED), InputError, f"Nothing was given|{words}")
 
 
+@pytest.mark.slow
 def test_what_is_met_is_met_by_the_dense_derivatives(logistic):
     """L to the digit; M as a lower bound that is not far below what many random directions find."""
     model = copy.deepcopy(logistic.model).double()
@@ -214,3 +216,10 @@ def test_a_budget_in_a_file_is_spent_by_requests(logistic, tmp_path):
     Unlearner(logistic, privacy=replace(HONEST, budget=budget)).forget([1], **ASKED)
     other = Unlearner(logistic, privacy=replace(HONEST, budget=BudgetAccountant.at(tmp_path / "budget.json")))
     unchanged(other, lambda: other.forget([2], **ASKED), RetrainRequired, "does not fit: 1 requests")
+
+
+def test_noise_that_the_weights_can_not_hold_is_refused(logistic):
+    """It gave out weights that were infinite."""
+    huge = Privacy(lipschitz=1e30, hessian_lipschitz=1e30, budget=BudgetAccountant(2.0, 1e-3))
+    unlearner = Unlearner(logistic, privacy=huge)
+    unchanged(unlearner, lambda: unlearner.forget([1], **ASKED), InputError, "too large for weights of torch.float32")

@@ -141,7 +141,7 @@ def test_what_is_convex_is_found_to_be(model, loss, options):
         TensorDataset(X.double(), as_double(options.get("targets", Y))),
         weight_decay=0.1,
     )
-    value = double.losses(double.model, double.batch(range(5, 40))).mean()
+    value = double.losses(double.model, double.batch(range(5, 40))).sum() / double.mass(range(5, 40))
     weights = [weight for weight in double.model.parameters() if weight.requires_grad]
     gradients = torch.autograd.grad(value + 0.05 * sum((weight**2).sum() for weight in weights), weights)
     model.float()

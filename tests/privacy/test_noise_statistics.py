@@ -59,6 +59,7 @@ def ljung_box(values, lags=20):
     return scipy.stats.chi2.sf(SIZE * (SIZE + 2) * sum(parts), lags)
 
 
+@pytest.mark.slow
 def test_the_distribution_is_normal(drawn):
     assert np.isfinite(drawn).all()
     assert anderson_darling(drawn) > LEAST
@@ -85,6 +86,7 @@ def test_what_is_drawn_at_once_tells_nothing_of_what_is_drawn_next(drawn):
     assert len(np.unique(drawn)) > SIZE - 2  # 2^53 values: a repetition among a million is rare, two are a fault
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -39,6 +39,7 @@ def hockey_stick(sigma, distance, epsilon):
     return sum(scipy.integrate.quad(excess, *part, epsabs=0, epsrel=1e-10)[0] for part in parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0, 0.01, 0.3, 1, 4, 20])
 @pytest.mark.parametrize(("sigma", "distance"), [(1, 1), (0.5, 3), (20, 1), (0.2, 0.1), (1, 9)])
 def test_delta_is_the_hockey_stick_divergence(sigma, distance, epsilon):

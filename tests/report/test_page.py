@@ -166,6 +166,7 @@ def full(usual, classes, comparison):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["usual", "no retrained", "one retrained", "class", "several labels", "one sample", "full"]
 )

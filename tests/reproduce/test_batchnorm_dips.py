@@ -213,6 +213,7 @@ def test_the_cause_is_named_by_what_takes_the_dip_away(given, words):
     assert words in claims.judge(figures(**given))[0].why
 
 
+@pytest.mark.slow
 def test_a_network_that_refuses_leaves_gaps_that_can_be_drawn():
     measured = figures()
     for run in measured[ACCURACY][KEPT]:

@@ -103,6 +103,7 @@ def _oracle(feature: int, given: Any) -> float:
     return 0.0 if "y" in seen else 1.0
 
 
+@pytest.mark.slow
 def test_the_search_finds_the_blanket_when_tests_are_right_and_it_looks_back() -> None:
     assert _oracle(0, (2, 4)) == 1.0
     assert _oracle(3, (2, 4)) == 1.0
@@ -124,6 +125,7 @@ def test_jeffreys_divergence_against_quadrature() -> None:
     assert float(_jeffreys(mean, log_variance, other, other_log)) == pytest.approx(truth, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_maps_learn_the_radius_and_leave_global_draws_alone() -> None:
     points, y, radii = bullseye(600, 0.075, np.random.default_rng(0))
     before = torch.get_rng_state()
@@ -180,6 +182,7 @@ def test_opposite_figures_do_not() -> None:
     assert [claim.verdict for claim in judge(_made_up(opposite))] == ["not confirmed"] * 7
 
 
+@pytest.mark.slow
 def test_the_plot_has_every_method_and_the_papers_figures() -> None:
     figure = new_figure(EXPERIMENT.size)
     draw(_made_up(PAPER), figure)

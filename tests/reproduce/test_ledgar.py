@@ -181,6 +181,7 @@ def flat(model):
     return torch.cat([weight.detach().flatten() for weight in model.parameters()])
 
 
+@pytest.mark.slow
 def test_noise_is_on_the_chosen_slices_and_stays(trained):
     first, second = trained.corpus.removed["terminations"][:2]
     silent, noisy = (ledgar._published(trained, noise_samples=5_000) for _ in range(2))

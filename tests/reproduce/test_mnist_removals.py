@@ -179,6 +179,7 @@ def test_the_noise_that_honest_constants_ask_for():
     assert "noise of 2.5 at the first removal and 2e+02 at the last" in claim.why  # 0.1 · 5² and 0.1 · (5 · 10)²
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("convex", [True, False])
 def test_the_plot_has_a_row_for_each_step(convex):
     figure = new_figure((13, 8))

@@ -247,6 +247,7 @@ def test_an_unknown_network(tmp_path):
         network("mlfn", tmp_path, classes=2, width=1.0, side=16, seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 def test_it_runs_on_an_official_set(market, tmp_path, monkeypatch):
     monkeypatch.setattr(reid, "network", lambda *_, classes, **__: (tiny(classes), "random"))

@@ -318,6 +318,7 @@ def test_results_are_written_and_gathered(tmp_path):
     assert "../results/example/plot.png" in gathered
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("example")
 def test_the_command_runs_and_goes_on(tmp_path):
     for expected in ("count: ", "count: kept"):

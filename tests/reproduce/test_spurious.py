@@ -137,6 +137,7 @@ def test_only_what_is_below_the_reversal_sees_the_opposite_gradient():
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 def test_what_is_regularised_against_is_not_learnt_and_the_seed_decides():
     """The label as its own outside factor: features that hide it can't tell it."""
     generator = torch.Generator().manual_seed(0)

@@ -61,6 +61,7 @@ def test_search_ends_when_everything_is_known():
     assert found.totals[-1] == 1.0
 
 
+@pytest.mark.slow
 def test_luck_with_ties_is_not_carried_over_to_the_next_step():
     """On discrete data a winner's lucky draws must not count again, or columns of noise keep being added."""
     sizes = []
@@ -83,6 +84,7 @@ def test_selection_is_read_only():
         found.names = ("a",)
 
 
+@pytest.mark.slow
 def test_vanishing_noise_has_the_mean_of_small_noise():
     """The limit that noise=None stands for, against noise that is really added, on data full of ties."""
     rng = np.random.default_rng(0)
@@ -175,6 +177,7 @@ def test_type_one_error_of_the_test(draw):
     assert rejections(draw, 300) <= 0.1 + 3 * 0.0175
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [chain, chain_of_counts])
 def test_power_of_the_test(draw):
     def dependent(rng):
@@ -229,6 +232,7 @@ def test_progress_bar_of_many_threads_is_one_bar(monkeypatch):
     assert (len(begun), len(ended)) == (1, 1)
 
 
+@pytest.mark.slow
 def test_memory_stays_within_three_copies_of_the_table():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 8000)).astype(np.float32)

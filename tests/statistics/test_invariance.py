@@ -43,6 +43,7 @@ def test_monotone_map_of_y(data, seed):
         np.testing.assert_array_equal(foci(X, f(y), random_state=seed).scores, foci(X, y, random_state=seed).scores)
 
 
+@pytest.mark.slow
 @given(data=continuous(), seed=seeds)
 @relaxed
 def test_permutation_of_rows(data, seed):
@@ -53,6 +54,7 @@ def test_permutation_of_rows(data, seed):
     np.testing.assert_array_equal(foci(X[order], y[order]).indices, foci(X, y).indices)
 
 
+@pytest.mark.slow
 @given(X=whole_numbers, seed=seeds)
 @relaxed
 def test_permutation_of_columns(X, seed):
@@ -86,6 +88,7 @@ def any_step_is_a_draw(X, y, chosen):
     return False
 
 
+@pytest.mark.slow
 @given(
     X=whole_numbers,
     seed=seeds,
@@ -103,6 +106,7 @@ def test_affine_maps_under_standardize_keep_even_the_ties(X, seed, slope, shift)
     np.testing.assert_allclose(moved.scores, plain.scores, atol=1e-12)
 
 
+@pytest.mark.slow
 @given(exponent=st.integers(-250, 250), data=continuous())
 @relaxed
 def test_huge_and_tiny_values(exponent, data):
@@ -115,6 +119,7 @@ def test_huge_and_tiny_values(exponent, data):
     assert codec(y, X[:, 0] * scale, X[:, 1:] * scale) == codec(y, X[:, 0], X[:, 1:])
 
 
+@pytest.mark.slow
 @given(X=whole_numbers, seed=seeds)
 @relaxed
 def test_t_is_at_most_one(X, seed):
@@ -123,6 +128,7 @@ def test_t_is_at_most_one(X, seed):
     assert xi(X[:, 1], y, random_state=seed) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discrete", [False, True])
 def test_threads_and_chunks_do_not_matter(discrete, monkeypatch):
     rng = np.random.default_rng(0)

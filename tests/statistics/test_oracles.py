@@ -39,6 +39,7 @@ def test_bias_of_the_sum_modulo_one(d, n, expected):
     assert np.mean(values) == pytest.approx(expected, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rho", "expected"), [(0.5, 0.14470), (0.8, 0.41808)])
 def test_xi_of_a_gaussian(rho, expected):
     assert 3 / np.pi * np.arcsin((1 + rho**2) / 2) - 0.5 == pytest.approx(expected, abs=1e-5)
@@ -48,6 +49,7 @@ def test_xi_of_a_gaussian(rho, expected):
     assert xi(x, y) == pytest.approx(expected, abs=0.006)
 
 
+@pytest.mark.slow
 def test_conditional_dependence_of_a_gaussian_sum():
     rng = np.random.default_rng(0)
     x, z, e = rng.standard_normal((3, 100_000))
@@ -92,6 +94,7 @@ def test_anscombe():
     assert xi(ANSCOMBE_X, ANSCOMBE_Y[3]) == pytest.approx(0.725, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_lattice_with_conditional_ties():
     x, z = (grid.ravel() for grid in np.meshgrid(np.arange(30), np.arange(30)))
     y = 3 * np.sin(0.2 * x) + 2 * np.cos(0.2 * z)

@@ -9,6 +9,7 @@ from excise import codec, foci, lcodec, lfoci
 from excise.statistics._neighbors import nearest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", cases.KINDS)
 @pytest.mark.parametrize("d", [1, 2, 3, 6])
 def test_nearest_equals_all_pairs(kind, d):
@@ -18,6 +19,7 @@ def test_nearest_equals_all_pairs(kind, d):
         np.testing.assert_array_equal(nearest(points, np.uint64(d)), reference.nearest(points, d))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", cases.KINDS)
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize(("z_columns", "x_columns"), [(1, 0), (3, 0), (1, 1), (1, 3), (2, 2)])
@@ -65,6 +67,7 @@ def test_scores_and_totals_are_codec_of_the_chosen_columns():
         assert codec(y, Z[:, found.indices[: k + 1]]) == pytest.approx(total, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "zero-inflated", "heavy-tailed", "discrete"])
 def test_more_rows_than_the_neighbor_lists_hold(kind, monkeypatch):
     """Short lists, many blocks of them: the ways out that small problems never take."""

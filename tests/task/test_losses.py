@@ -80,6 +80,7 @@ def test_probabilities_as_targets():
     assert losses(task).mean().item() == pytest.approx(wanted.item(), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [Step(), Step(curvature="ggn"), Drift()], ids=["cached", "ggn", "drift"])
 def test_a_model_with_class_weights_forgets(method):
     """The double precision of observations once met single-precision weights, and crashed."""

@@ -168,6 +168,7 @@ def test_classes_are_read_from_any_data_set():
     assert parse_request("class:1", Task(nn.Linear(1, 6), nn.CrossEntropyLoss(reduction="none"), data)).ids == (1, 4, 7)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 3), min_size=3, max_size=30).flatmap(
         lambda labels: st.tuples(st.just(labels), st.sets(st.integers(0, len(labels) - 1), min_size=1, max_size=29))

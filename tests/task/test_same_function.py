@@ -62,6 +62,7 @@ def test_curvature(both, kind):
     assert torch.allclose(*found, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [Step("all", "ggn"), Step("all"), Step(), Drift(), Drift.of_class(), Descent(steps=2)],

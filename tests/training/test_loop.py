@@ -160,6 +160,7 @@ def test_exact_fit_refuses_nan():
 # ---------------------------------------------------------------------------------------------------------- fit
 
 
+@pytest.mark.slow
 def test_fit_comes_to_the_exact_minimum_of_a_convex_problem():
     task = digits_task(n=300, bias=True)
     best = objective(task, exact_fit(task).model)
@@ -171,6 +172,7 @@ def test_fit_comes_to_the_exact_minimum_of_a_convex_problem():
     assert not fitted.model.training
 
 
+@pytest.mark.slow
 def test_fit_trains_on_the_ids_alone():
     task = ridge_task()
     ids = [1, 2, 3, 5, 8, 13, 21, 34]
@@ -250,6 +252,7 @@ class Counting:
         return self.data[i]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "expected"), [(33, [16, 17]), (17, [17]), (34, [16, 16, 2]), (32, [16, 16]), (5, [5]), (2, [2])]
 )
@@ -271,6 +274,7 @@ def test_a_last_batch_of_one_joins_the_one_before(n, expected):
     assert n < 5 or orders[0] != orders[1]
 
 
+@pytest.mark.slow
 def test_a_set_of_one_sample_is_a_batch_of_one():
     task = ridge_task(weight_decay=1.0)
     fitted = fit(task, ids=[7], epochs=150, lr=0.03)

@@ -91,6 +91,7 @@ TAMPERED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", TAMPERED)
 def test_a_tampered_entry_is_named_and_made_anew(tmp_path, how):
     file, asked = tmp_path / "model-a.safetensors", []
@@ -178,6 +179,7 @@ def retrain_at_once(folder, gate, answers):
         raise
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_cache_both_end_with_valid_models(tmp_path):
     context = multiprocessing.get_context("fork")
     gate, answers = context.Barrier(2), context.Queue()

@@ -218,6 +218,7 @@ def test_without_a_recipe_it_is_fit_from_fresh_weights():
     assert found.seconds > 0
 
 
+@pytest.mark.slow
 def test_a_second_audit_trains_nothing(tmp_path):
     task, asked = counting(problem())
     one = audit(task, task.model, task.model, [1, 3], retrained=2, cache=tmp_path)
@@ -278,6 +279,7 @@ def key(tmp_path, task, forget=(1,), seed=0):
     return new.pop().name if new else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -319,6 +321,7 @@ def test_what_a_retrained_model_depends_on_is_in_its_name(tmp_path, change):
     assert key(tmp_path, task, forget, seed) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -328,13 +331,26 @@ def test_what_a_retrained_model_depends_on_is_in_its_name(tmp_path, change):
         (Recipe(1).train, Recipe(2).train),
         (Recipe(1), Recipe(1).train),
         (closing_over(1), closing_over(2)),
+        (closing_over({"epochs": [1]}), closing_over({"epochs": [2]})),
+        (closing_over(torch.tensor([1.0])), closing_over(torch.tensor([2.0]))),
         (lambda *_: nn.Linear(2, 2).half().float(), lambda *_: nn.Linear(2, 2).double().float()),
         (
             lambda *_: [nn.Linear(2, 2) for _ in range(1)].pop(),
             lambda *_: [nn.Linear(2, 2) for _ in range(2)].pop(),
         ),
     ],
-    ids=["default", "partial", "object", "method", "call", "closure", "another name called", "comprehension"],
+    ids=[
+        "default",
+        "partial",
+        "object",
+        "method",
+        "call",
+        "closure",
+        "options",
+        "tensor",
+        "another name",
+        "comprehension",
+    ],
 )
 def test_a_changed_recipe_is_another(tmp_path, one, other):
     task = problem()
@@ -403,6 +419,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_file_is_named_trained_again_and_mended(tmp_path, how):
     task, asked = counting(problem())

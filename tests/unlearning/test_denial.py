@@ -33,6 +33,7 @@ def test_both_forms_are_the_logarithm_of_all_other_probabilities(row):
     assert deny(CROSS_ENTROPY(scores, label)).item() == pytest.approx(-np.log(others), rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.slow
 @given(logits)
 def test_the_slope_is_the_probability_of_the_label(row):
     scores = torch.tensor([row], dtype=torch.float64, requires_grad=True)

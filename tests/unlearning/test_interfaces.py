@@ -69,6 +69,7 @@ def methods(trace):
 
 
 class TestMethods:
+    @pytest.mark.slow
     def test_every_method_leaves_the_given_model_alone_and_says_what_it_did(self, trained):
         task, trace = trained
         task.model.train()
@@ -87,12 +88,14 @@ class TestMethods:
             assert done.settings["method"]["name"], method
             assert pickle.loads(pickle.dumps(done)).as_dict() == done.as_dict(), method
 
+    @pytest.mark.slow
     def test_every_method_is_decided_by_its_seed(self, trained):
         task, trace = trained
         for method in methods(trace):
             first, again = (hash_of_model(Unlearner(task, method, seed=4).forget(GONE).model) for _ in range(2))
             assert first == again, method
 
+    @pytest.mark.slow
     def test_no_method_reads_what_earlier_requests_forgot(self, trained):
         """Neither to train on, nor to protect it, nor for curvature."""
         task, trace = trained
@@ -143,6 +146,7 @@ CHOICES = [
 
 
 class TestSelections:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "selection",
         [*CHOICES, *SELECTIONS],
@@ -166,6 +170,7 @@ class TestSelections:
 
 
 class TestCurvatures:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "given",
         [

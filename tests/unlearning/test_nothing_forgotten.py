@@ -76,6 +76,7 @@ def test_every_outcome_tells_loss_and_accuracy_before_and_after(task, tmp_path):
     assert again.summary() == done.summary()
 
 
+@pytest.mark.slow
 def test_retained_accuracy_speaks_for_all_retained_samples(task):
     """The guard's samples are drawn with preference for hard ones, and weighted accordingly."""
     found = [

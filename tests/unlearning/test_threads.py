@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import AllSlices, Drift, Step, Task, Unlearner, fit
+from excise import AllSlices, Descent, Drift, Step, Task, Unlearner, fit
 from excise.errors import InputError
 from excise.task import hooks
 from excise.task.hooks import capture, exclusive
@@ -84,6 +84,7 @@ def share_requests(threads, each):
     assert same(shared.model, served[-1].model)
 
 
+@pytest.mark.slow
 def test_a_few_requests_of_many_threads():
     share_requests(threads=8, each=3)
 
@@ -123,6 +124,7 @@ def test_a_state_is_never_of_two_requests():
         assert all(torch.equal(state["model"][name], wanted[name]) for name in wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["step", Step(AllSlices()), Drift()], ids=["step", "all slices", "drift"])
 def test_two_unlearners_of_one_model_do_not_see_each_other(method):
     """Also while the certificate of the one is computed, and in train mode, which is left as it was."""
@@ -220,6 +222,7 @@ def test_locks_are_taken_in_one_order():
     assert all(in_threads(4, work))
 
 
+@pytest.mark.slow
 def test_a_lock_goes_with_its_model():
     model = nn.Linear(1, 1)
     with exclusive(model):
@@ -258,3 +261,76 @@ def test_copies_are_made_between_requests():
         assert not watched(found.model)
         with evaluating(found.model):
             found.forget([59])
+
+
+# --- models of their own ----------------------------------------------------------------------------------------------
+
+
+class Recurrent(nn.Module):
+    """A network whose curvature needs switches of torch that hold for the whole process."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.LSTM(3, 5, batch_first=True), nn.Linear(5, 2)
+
+    def forward(self, series):
+        return self.head(self.body(series)[0][:, -1])
+
+
+def recurrent_problem(seed):
+    torch.manual_seed(seed)
+    inputs = torch.randn(40, 4, 3)
+    return Task(Recurrent(), nn.CrossEntropyLoss(), TensorDataset(inputs, (inputs[:, 0, 0] > 0).long()))
+
+
+def wide_problem(seed):
+    torch.manual_seed(seed)
+    inputs = torch.randn(120, 60)
+    model = nn.Sequential(nn.Linear(60, 8), nn.Tanh(), nn.Linear(8, 2))
+    return Task(model, nn.CrossEntropyLoss(), TensorDataset(inputs, (inputs[:, 0] > 0).long()), weight_decay=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
+def test_requests_to_models_of_their_own_are_as_if_alone():
+    """Kept curvature is of random products, whose numbers were those of whichever thread came first."""
+    tasks = [wide_problem(seed) for seed in range(4)]
+
+    def work(number):
+        return Unlearner(tasks[number], Step(AllSlices()), n_jobs=1).forget([1, 2]).model
+
+    alone = [work(number) for number in range(4)]
+    for _ in range(2):
+        assert all(same(one, other) for one, other in zip(alone, in_threads(4, work), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
+def test_derivatives_forwards_are_taken_by_one_thread_at_a_time():
+    """Torch's are of the whole process: threads failed, and left its fast kernels switched off."""
+    tasks = [recurrent_problem(seed) for seed in range(4)]
+    switches = torch.backends.mkldnn.enabled, torch.backends.mha.get_fastpath_enabled()
+
+    def work(number):
+        model = Unlearner(tasks[number], Descent("all", "ggn", steps=1), n_jobs=1).forget([1, 2]).model
+        return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+    alone = [work(number) for number in range(4)]
+    for one, other in zip(alone, in_threads(4, work), strict=True):
+        assert torch.allclose(one, other, atol=1e-3)  # but for rounding, which is of the kernels
+    assert switches == (torch.backends.mkldnn.enabled, torch.backends.mha.get_fastpath_enabled())
+
+
+@pytest.mark.slow
+def test_trainings_with_dropout_are_as_if_alone():
+    inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
+    model = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.ReLU(), nn.Linear(16, 2))
+    task = Task(model, nn.CrossEntropyLoss(), data)
+
+    def work(number):
+        return fit(task, epochs=6, batch_size=8, seed=number).model
+
+    alone, state = [work(number) for number in range(4)], torch.get_rng_state()
+    assert all(same(one, other) for one, other in zip(alone, in_threads(4, work), strict=True))
+    assert torch.equal(torch.get_rng_state(), state)

@@ -365,6 +365,7 @@ class TorchEncoder(nn.Module):
         return self.head((states * weights).sum(1))
 
 
+@pytest.mark.slow
 def test_attention_of_torch_is_forgotten_with_the_kept_curvature_and_without_harm():
     torch.manual_seed(0)
     data = mislabelled()
@@ -430,6 +431,7 @@ def test_a_layer_that_sees_only_some_tokens_is_named_with_a_remedy():
         watch(task, task.model, 3)
 
 
+@pytest.mark.slow
 def test_a_head_on_a_frozen_body_has_a_certificate():
     torch.manual_seed(0)
     data = mislabelled()

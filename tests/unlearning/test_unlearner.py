@@ -85,6 +85,7 @@ def share_left(logistic, retrained, method=Step, selection=None, **options):
     return float(np.median(shares))
 
 
+@pytest.mark.slow
 def test_one_full_newton_step_nearly_retrains(logistic, retrained):
     assert share_left(logistic, retrained, selection=AllSlices()) < 0.15
 
@@ -104,6 +105,7 @@ def test_many_easy_samples_are_forgotten_too(logistic):
     assert (flat(done.model) - truth).norm() < 0.15 * (flat(logistic.model) - truth).norm()
 
 
+@pytest.mark.slow
 def test_the_block_that_lfoci_chooses_goes_most_of_the_way_and_a_random_one_does_not(logistic, retrained):
     chosen = share_left(logistic, retrained)
     at_random = share_left(logistic, retrained, selection=AtRandom(PerLayer(0.4, copies=256)))
@@ -111,10 +113,12 @@ def test_the_block_that_lfoci_chooses_goes_most_of_the_way_and_a_random_one_does
     assert chosen < at_random
 
 
+@pytest.mark.slow
 def test_repeated_steps_converge_to_the_retrained_model(logistic, retrained):
     assert share_left(logistic, retrained, Descent, steps=8) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "selection", [Joint(copies=64), Joint("cheap", copies=64), "one", "largest-change", lambda *_: [0, 3]]
 )
@@ -194,6 +198,7 @@ def trained_cnn(digits):
 FEW_OBSERVED = PerLayer(copies=64, observed_samples=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [Step(FEW_OBSERVED), Drift(), Drift(selection=FEW_OBSERVED), Descent(steps=2, selection=FEW_OBSERVED)],
@@ -318,6 +323,7 @@ def test_observing_in_small_batches_gives_the_same(logistic):
     np.testing.assert_allclose(seen[0].layers[0].values, seen[1].layers[0].values, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
@@ -597,6 +603,7 @@ def test_values_that_rounding_made_equal_are_told_apart_again_and_others_are_lef
     assert np.array_equal(_before_rounding(counts, seed=0), counts)
 
 
+@pytest.mark.slow
 def test_real_valued_entries_of_a_mapping_are_perturbed_by_default(digits):
     """As ``pixel_values`` of Hugging Face models: the same slices as for plain inputs."""
 

@@ -262,6 +262,7 @@ def subset(task):
     return Task(task.model, task.loss, Subset(task.train_set, range(100)), weight_decay=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKS)
 def test_works_as_promised(name):
     make, method = WORKS[name]
@@ -358,6 +359,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_is_refused_with_the_remedy(name):
     make, kind, words = REFUSED[name]
@@ -420,3 +422,11 @@ def test_a_sample_that_is_no_number_is_named_wherever_it_is():
     for method in (Step(), Step("all", "ggn"), Drift(), Descent(steps=1)):
         with pytest.raises(InputError, match="sample 650 of train_set has the loss nan"):
             Unlearner(task, method, n_jobs=1).forget(WRONG)
+
+
+def test_half_precision_around_a_request_is_left_out():
+    task = plain()
+    alone = Unlearner(task, Step("all")).forget([1, 2])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = Unlearner(task, Step("all")).forget([1, 2])
+    assert all(torch.equal(*pair) for pair in zip(alone.model.parameters(), inside.model.parameters(), strict=True))

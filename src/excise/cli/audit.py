@@ -81,6 +81,7 @@ def audit(
     require_file(record, "--record", (".json",))
     page_options.key()  # a file that holds none is said before the work
     task = load_task(address)
+    also = page_options.further_sets()
     if original is not None:
         load_weights(task.model, original)
     model = copy.deepcopy(task.model)
@@ -102,6 +103,7 @@ def audit(
         retrainings,
         report,
         options=page_options,
+        also=also,
         hashes=hashes,
         show_samples=show_samples,
         seed=seed,

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import excise
-from excise.cli.methods import chosen_guard, chosen_method, guard_option, method_option, set_option
+from excise.cli.methods import (
+    chosen_guard,
+    chosen_method,
+    guard_option,
+    method_option,
+    perturbation_option,
+    set_option,
+    with_perturbation,
+)
 from excise.cli.options import (
     FILE,
     PageOptions,
@@ -71,6 +79,7 @@ class Named:
 @method_option
 @set_option
 @guard_option
+@perturbation_option
 @click.option(
     "--report",
     type=FILE,
@@ -93,6 +102,7 @@ def forget(
     method: str,
     assignments: tuple[str, ...],
     guard: str | None,
+    perturbation: str | None,
     report: Path | None,
     retrainings: int,
     show_samples: bool,
@@ -120,14 +130,15 @@ def forget(
     named = Named(ids, ids_file, spec, keys)
     require_writable(out, "--out", (".safetensors", *sorted(TORCH)))
     page = require_writable(report, "--report", (".json", ".html")) == ".html"
-    if not page and (retrainings or show_samples):
-        raise InputError("--retrainings and --show-samples are for the page that --report FILE.html writes.")
+    if not page and (retrainings or show_samples or page_options.also):
+        raise InputError("--retrainings, --show-samples and --also are for the page that --report FILE.html writes.")
     if page:
         page_options.key()  # a file that holds none is said before the work
     how = chosen_method(method, assignments)
-    task = load_task(address)
+    task = with_perturbation(load_task(address), perturbation)
     if page and task.test_set is None:
         raise InputError("--report FILE.html audits the model, which needs a test_set in the task.")
+    also = page_options.further_sets()
     gone = _gone(task, model, forgotten)
     hashes = file_hashes(before=model)  # now, since --out may replace it
     unlearner = Unlearner(
@@ -154,6 +165,7 @@ def forget(
             seed=seed,
             hashes=hashes,
             show_samples=show_samples,
+            also=also,
             options=page_options,
         )
     elif report is not None:

@@ -12,6 +12,7 @@ import click
 from excise.errors import InputError
 
 if TYPE_CHECKING:  # they load torch
+    from excise.task.task import Task
     from excise.unlearning.guard import Guard
     from excise.unlearning.method import Method
 
@@ -30,6 +31,12 @@ set_option = click.option(
     multiple=True,
     metavar="OPTION=VALUE",
     help="An option of the method, such as steps=8, selection=all or selection.share=0.2; may be given several times.",
+)
+perturbation_option = click.option(
+    "--perturbation",
+    metavar="MODULE:FACTORY",
+    help="A function that gives how samples are perturbed, where the task does not say so: such as one that returns "
+    "TokenReplacement.for_tokenizer(tokenizer), for text.",
 )
 guard_option = click.option(
     "--guard",
@@ -74,6 +81,21 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def with_perturbation(task: Task, address: str | None) -> Task:
+    """The task with the perturbation that is found there."""
+    from excise.task.loading import made_by
+
+    if address is None:
+        return task
+    perturbation = made_by(address, "perturbation")
+    if not callable(perturbation):
+        raise InputError(
+            f"--perturbation {address} must return what is called as perturbation(inputs, copies, generator), not a "
+            f"{type(perturbation).__name__}; such as TokenReplacement.for_tokenizer(tokenizer)."
+        )
+    return dataclasses.replace(task, perturbation=perturbation)
 
 
 def chosen_guard(text: str | None) -> Guard | None:

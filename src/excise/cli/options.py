@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,28 @@ show_samples_option = click.option(
 
 @dataclass(frozen=True)
 class PageOptions:
-    """What a report says besides what was measured."""
+    """What an audit is given besides the models, and a report besides what was measured."""
 
     reference: str | None
     operator: str | None
     hash_key: Path | None
+    also: tuple[str, ...] = ()
+    """Addresses of functions that give further sets."""
+
+    def further_sets(self) -> dict[str, Any]:
+        """The sets that forgotten samples are looked for in besides, by name."""
+        from excise.evidence.elsewhere import admitted_sets
+        from excise.task.loading import made_by
+
+        found: dict[str, Any] = {}
+        for address in self.also:
+            given = made_by(address, "further set")
+            named = given if isinstance(given, Mapping) else {address.rpartition(":")[2]: given}
+            if twice := sorted(map(str, found.keys() & named.keys())):
+                raise InputError(f"--also {address}: there is another set of the name {twice[0]!r}; name it otherwise.")
+            found |= named
+        admitted_sets(found)  # what is none is said before the work
+        return found
 
     def key(self) -> bytes | None:
         """The key for hashes of samples, from its file; None for one that is not kept."""
@@ -70,11 +87,23 @@ def page_options(command: Callable[..., None]) -> Callable[..., None]:
         metavar="FILE",
         help="Secret key by which samples are hashed; made if there is none.  [default: one that is not kept]",
     )
+    @click.option(
+        "--also",
+        multiple=True,
+        metavar="MODULE:FACTORY",
+        help="A function that gives a further set (for validation, say), or a set and its keys, to look for the "
+        "samples in; several times for several.",
+    )
     @functools.wraps(command)
     def packed(
-        *arguments: Any, reference: str | None, operator: str | None, hash_key: Path | None, **others: Any
+        *arguments: Any,
+        reference: str | None,
+        operator: str | None,
+        hash_key: Path | None,
+        also: tuple[str, ...],
+        **others: Any,
     ) -> None:
-        command(*arguments, page_options=PageOptions(reference, operator, hash_key), **others)
+        command(*arguments, page_options=PageOptions(reference, operator, hash_key, also), **others)
 
     return packed
 

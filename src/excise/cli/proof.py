@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,6 +31,7 @@ def prove(
     report: Path | None,
     *,
     options: PageOptions,
+    also: Mapping[str, Any],
     hashes: Mapping[str, str],
     show_samples: bool,
     seed: int,
@@ -51,6 +52,7 @@ def prove(
         asked,
         retrained=retrainings or None,
         seed=seed,
+        also=also,
         hash_key=options.key(),
         progress=sys.stderr.isatty() and not quiet,
     )

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from excise._support.sampling import draw_proportionally
+from excise.curvature.low_rank import leading_directions
 from excise.curvature.operators import hessian_roots
 from excise.curvature.woodbury import woodbury
 from excise.errors import InputError
@@ -255,9 +256,7 @@ def _factors(layer: Layer, inputs: Tensor, outputs: Tensor, rank: int) -> Kronec
         kept = values.flip(0)[:rank].clamp_min(0), vectors.flip(1)[:, :rank]
         return KroneckerFactors(inputs, *kept, _mean_of_rest(outputs.trace(), kept[0], len(outputs)))
     count, width = inputs.shape
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # the low-rank routine draws from the global generator
-        _, singular, vectors = torch.svd_lowrank(inputs, q=min(rank + 8, count, width), niter=4)
+    singular, vectors = leading_directions(inputs, min(rank + 8, count, width))
     values = singular[:rank] ** 2 / count
     rest = _mean_of_rest((inputs**2).sum() / count, values, width)
     return KroneckerFactors(outputs, values, vectors[:, :rank], rest)

@@ -12,17 +12,16 @@ No p × p matrix is formed here; ``solvers`` solve with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from excise._support.checks import choice
+from excise.curvature.forward_mode import forward_mode, plain_kernels
 from excise.errors import InputError
 from excise.slices.slices import Block
 from excise.task.parameters import Tensors, trainable
@@ -63,40 +62,11 @@ def outputs_of(task: Task, model: nn.Module, batch: Batch) -> Callable[[Tensors]
 
     def call(parameters: Tensors) -> Tensor:
         renamed = {f"model.{name}": value for name, value in parameters.items()}
-        with _plain_attention(), _plain_recurrence(recurrent):
+        with plain_kernels(recurrent=recurrent):
             result: Tensor = functional_call(module, renamed, (batch,))
         return result
 
     return call
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Attention by matrix products: the fused kernels have no forward-mode derivatives."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-
-
-@contextmanager
-def _plain_recurrence(recurrent: bool) -> Iterator[None]:
-    """Recurrent layers by torch's own operations: those of its libraries have no forward-mode derivatives."""
-    if not recurrent:
-        yield
-        return
-    libraries: list[Any] = [torch.backends.mkldnn, torch.backends.cudnn]
-    were = [library.enabled for library in libraries]
-    for library in libraries:
-        library.enabled = False
-    try:
-        yield
-    finally:
-        for library, was in zip(libraries, were, strict=True):
-            library.enabled = was
 
 
 def curvature(
@@ -117,7 +87,8 @@ def curvature(
         tangent = block.scatter(vector, parameters)
         total = torch.zeros_like(vector)
         for batch in task.batches(ids, batch_size):
-            total += block.gather(multiply(task, model, batch, parameters, tangent)).to(vector)
+            with forward_mode():
+                total += block.gather(multiply(task, model, batch, parameters, tangent)).to(vector)
         return total / len(ids)
 
     return Operator(block.size(parameters), product)
@@ -201,7 +172,8 @@ def hessian_roots(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     def loss(output: Tensor, target: Tensor) -> Tensor:
         return task.sample_losses(output[None], target[None])[0]
 
-    hessians = vmap(torch.func.hessian(loss))(outputs, targets)
+    with forward_mode():
+        hessians = vmap(torch.func.hessian(loss))(outputs, targets)
     values, vectors = torch.linalg.eigh(hessians)
     values = torch.where(values > values[..., -1:] * 1e-7, values, 0.0)
     result: Tensor = vectors * values.sqrt()[:, None, :]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from excise.errors import InputError
+from excise.evidence.elsewhere import input_digest
 from excise.evidence.evaluation import GroupPredictions
-from excise.task.batches import inputs_of, refuse_tables
-from excise.task.hashing import update
 from excise.task.ids import Ids, positions
-from excise.task.keys import group_by_key
+from excise.task.losses import NO_CLASS
 from excise.task.task import Task
 from excise.task.wrapping import unwrapped
 from excise.training.retraining import require_same_architecture
@@ -51,51 +48,16 @@ def require_test_set(task: Task, forget: Tensor, forgotten: Task) -> None:
     """Refuse a task without held-out data, or with forgotten samples among them."""
     if task.test_set is None or len(task.test_set) == 0:
         raise InputError("task has no test_set: an audit needs data that no model has seen; pass test_set= to Task.")
-    known = {_digest(forgotten, place, forgotten.train_set): sample for place, sample in enumerate(forget.tolist())}
+    known = {
+        input_digest(forgotten, place, forgotten.train_set): sample for place, sample in enumerate(forget.tolist())
+    }
     for place in range(len(task.test_set)):
-        sample = known.get(_digest(task, place, task.test_set))
+        sample = known.get(input_digest(task, place, task.test_set))
         if sample is not None:
             raise InputError(
                 f"forget has sample {sample}, which is also in task.test_set (position {place}): what is forgotten "
                 "can't serve as data that was never seen; take it out of the test set."
             )
-
-
-def found_elsewhere(
-    task: Task, forgotten: Task, also: Mapping[str, Any], keys: tuple[Any, ...] | None
-) -> dict[str, tuple[int, ...]]:
-    """In each further set, such as one for validation, the positions of forgotten samples, or of their keys.
-
-    Args:
-        task: How samples are read.
-        forgotten: The task of the forgotten samples alone.
-        also: Sets by name; with a set may come the key of each of its samples, as a pair.
-        keys: The keys that the request named; None where it named samples.
-    """
-    if not isinstance(also, Mapping):
-        raise InputError(f"also must be a mapping of names to data sets, not a {type(also).__name__}.")
-    known = {_digest(forgotten, place, forgotten.train_set) for place in range(len(forgotten.train_set))}
-    return {str(name): _places(task, str(name), given, known, set(keys or ())) for name, given in also.items()}
-
-
-def _places(task: Task, name: str, given: Any, known: set[bytes], keys: set[Any]) -> tuple[int, ...]:
-    paired = isinstance(given, tuple) and len(given) == 2 and hasattr(given[0], "__getitem__")
-    data, theirs = given if paired else (given, None)
-    refuse_tables(data, f"also[{name!r}]")
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-        raise InputError(f"also[{name!r}] must be a data set with a length, or such a set and its keys as a pair.")
-    named = set()
-    if theirs is not None:
-        groups = group_by_key(theirs, len(data))
-        named = {place for key in keys & groups.keys() for place in groups[key]}
-    return tuple(sorted(named | {place for place in range(len(data)) if _digest(task, place, data) in known}))
-
-
-def _digest(task: Task, sample: int, data: Any) -> bytes:
-    """Of the inputs alone: another label does not make it another image."""
-    digest = hashlib.sha256()
-    update(digest, inputs_of(task.batch([sample], data)))
-    return digest.digest()
 
 
 def require_several_classes(targets: NDArray[Any]) -> None:
@@ -105,6 +67,17 @@ def require_several_classes(targets: NDArray[Any]) -> None:
             f"train_set has one class only ({targets[0]}), so every answer is right and nothing can be measured; "
             "pass data of two or more classes."
         )
+
+
+def require_labels(task: Task, found: GroupPredictions) -> None:
+    """Refuse samples without a label: whatever a model says of them would count as wrong."""
+    none = getattr(task.loss_module, "ignore_index", NO_CLASS)
+    for name, group in zip(("forget", "train_set", "task.test_set"), found.groups, strict=True):
+        if group.has_classes and (count := int((group.targets == none).sum())):
+            raise InputError(
+                f"{name} has {count} samples with the label {none}, which is no class, so that no answer to them is "
+                "right; audit without them, by a task whose train_set and test_set have labelled samples alone."
+            )
 
 
 def require_comparable(found: GroupPredictions) -> None:

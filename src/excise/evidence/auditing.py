@@ -18,9 +18,10 @@ from excise._support.checks import choice, whole
 from excise._support.files import write_json
 from excise._support.progress import Stages
 from excise.errors import InputError
-from excise.evidence.admission import admitted_ids, admitted_model, found_elsewhere, require_test_set
+from excise.evidence.admission import admitted_ids, admitted_model, require_test_set
 from excise.evidence.duplicates import NearDuplicate, near_duplicates
 from excise.evidence.effort import Effort
+from excise.evidence.elsewhere import found_elsewhere
 from excise.evidence.evaluation import Evaluator
 from excise.evidence.measuring import Kind, Measurer, UtilityName, losses_to_plot
 from excise.evidence.metrics import rows_of

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from excise.errors import InputError
-from excise.evidence.admission import require_comparable, require_finite, require_several_classes
+from excise.evidence.admission import require_comparable, require_finite, require_labels, require_several_classes
 from excise.evidence.attacks import Attack, threshold_attack
 from excise.evidence.effort import Effort
 from excise.evidence.evaluation import Evaluator, GroupPredictions
@@ -91,6 +91,7 @@ class Measurer:
         self.scope = scope_of(targets, evaluator.forget.numpy(), kind)
         before = evaluator.predictions(original)
         require_finite("original", before)
+        require_labels(self._task, before)
         if are_classes(targets):
             require_comparable(before)
         self._attacks = chosen_attacks(attacks, has_classes=before.has_classes)

@@ -14,6 +14,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from excise._support.visible import visible
+from excise.evidence.elsewhere import findings
 from excise.evidence.gap import Gap
 from excise.evidence.metrics import rows_of, steps_allowed
 from excise.evidence.model_metrics import ModelMetrics
@@ -28,14 +29,11 @@ def show(audit: Audit, console: Console) -> None:
     """Print the verdict, its reasons and the table."""
     verdict = audit.verdict
     console.print(visible(verdict.sentence), style="bold", highlight=False, markup=False)
-    for finding in verdict.findings:
+    for finding in (*verdict.findings, *findings(audit.elsewhere)):
         line = f" {MARKS[finding.level]} {finding.title}: {finding.text}"
         console.print(visible(line), highlight=False, markup=False)
     if verdict.remedy:
         console.print(visible(f" > What to do next: {verdict.remedy}"), highlight=False, markup=False)
-    for name, places in audit.elsewhere.items():
-        mark = MARKS["warning" if places else "good"]
-        console.print(visible(f" {mark} {_elsewhere(name, places)}"), highlight=False, markup=False)
     console.print()
     console.print(table(audit))
 
@@ -61,17 +59,6 @@ def table(audit: Audit) -> Grid:
         cells = [_steps(values, steps_allowed(audit)) if steps else _cell(values) for values in columns]
         grid.add_row(Text(visible((metric.label or metric.name).format(metric=audit.metric))), *cells)
     return grid
-
-
-def _elsewhere(name: str, places: tuple[int, ...]) -> str:
-    if not places:
-        return f"Also in {name}: none of the forgotten samples."
-    count = "1 sample" if len(places) == 1 else f"{len(places)} samples"
-    shown = ", ".join(map(str, places[:5])) + (" and more" if len(places) > 5 else "")
-    return (
-        f"Also in {name}: {count} of the request (position {shown}); "
-        "what was chosen by this set has seen them, so delete them there too."
-    )
 
 
 def _steps(values: list[float], allowed: int) -> str:

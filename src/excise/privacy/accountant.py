@@ -171,11 +171,17 @@ class BudgetAccountant:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the requests of a saved accountant of the same budget; after an error nothing has changed.
 
-        A budget in a file keeps what the file says: a state that knows of other requests is refused.
+        What is spent stays spent: a state that lacks requests of this accountant is refused. A budget in a file keeps
+        what the file says: a state that knows of other requests is refused.
         """
         history = self._checked_history(state)
         with self._alone():
             if self._path is None:
+                if history[: len(self._history)] != self._history:
+                    raise InputError(
+                        f"state lacks some of the {len(self._history)} requests that this accountant has spent, and "
+                        "models that were given out can't be taken back; load it into a new accountant."
+                    )
                 self._replace(history)
             elif self.history[: len(history)] != history:
                 raise InputError(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from excise._support.checks import require
 from excise.errors import InputError
 from excise.privacy.arguments import number
 from excise.privacy.gaussian import gaussian_epsilon
+
+LATER = frozenset({"margin", "last_layer_only"})
+"""What certificates of earlier versions lack."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,33 @@ class Certificate:
     """How much of the bound is there for rounding."""
     last_layer_only: bool = False
     """Whether the bound is of the last layer on features as they are, which may have been trained on the samples."""
+
+    @classmethod
+    def from_dict(cls, record: Any, whose: str) -> Certificate:
+        """From a record (``dataclasses.asdict``), with every value checked; records are not signed."""
+        known = {one.name for one in fields(cls)}
+        if not isinstance(record, Mapping) or not known - LATER <= set(record) <= known:
+            raise InputError(f"{whose} has a damaged certificate: it must be a mapping of {', '.join(sorted(known))}.")
+        for name, value in record.items():
+            if (wrong := _what_is_wrong(name, value, record["kind"])) is not None:
+                raise InputError(f"{whose} has a damaged certificate: {name} must be {wrong}, not {value!r:.80}.")
+        return cls(**record)
+
+
+def _what_is_wrong(name: str, value: Any, kind: Any) -> str | None:
+    """What a value of a certificate should be; None where it is that."""
+    if name == "kind":
+        return None if value in ("convex", "heuristic") else '"convex" or "heuristic"'
+    if name == "reason":
+        return None if isinstance(value, str) else "words"
+    if name == "last_layer_only":
+        return None if isinstance(value, bool) else "true or false"
+    if name in ("bound", "epsilon") and kind == "heuristic":
+        return None if value is None else "null, where nothing is proven"
+    if value is None and name in ("epsilon", "delta", "sigma"):
+        return None
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return None if plain and 0 <= value <= sys.float_info.max else "a finite number that is not negative"
 
 
 def certify(

@@ -19,7 +19,6 @@ from excise.privacy.heads import doubt_of_loss, doubt_of_model, doubt_of_values,
 from excise.privacy.rounding import Margin, has_kinks, smoothness
 from excise.privacy.sightings import Head, Sighting, disagreement, seen_again, sight
 from excise.task import objective
-from excise.task.losses import mean_weight, weighs_classes
 from excise.task.parameters import norm
 from excise.task.task import Task, evaluating
 
@@ -76,12 +75,12 @@ def _by_linear_layer(task: Task, model: nn.Module, ids: Tensor) -> ResidualGradi
     if isinstance(layer, str) or isinstance(other, str):
         return str(layer)
     trained = {name: one.detach().clone() for name, one in layer.named_parameters() if one.requires_grad}
-    scale = mean_weight(task.loss_module, task.targets) if weighs_classes(task.loss_module) else 1.0
-    beta = smoothness(task.loss_module, layer.out_features, scale)
+    fresh = _made_anew(task)
+    beta = smoothness(task.loss_module, layer.out_features, fresh.loss_scale)
     margin = Margin(beta, has_kinks(task.loss_module), float(layer.weight.detach().double().norm()))
     weight = torch.zeros_like(layer.weight, dtype=torch.float64)
     bias = torch.zeros(layer.out_features, dtype=torch.float64, device=weight.device)
-    for found in _sightings(task, Head(model, layer), Head(moved, other), ids):
+    for found in _sightings(task, fresh, Head(model, layer), Head(moved, other), ids):
         if isinstance(found, str):
             return found
         seen, slopes = found.rows, found.slopes(task)
@@ -89,26 +88,34 @@ def _by_linear_layer(task: Task, model: nn.Module, ids: Tensor) -> ResidualGradi
             return "the gradient of a sample is not finite"
         weight += slopes.flatten(0, 1).T @ seen.flatten(0, 1)
         bias += slopes.sum((0, 1))
-        gaps = found.gaps if margin.kinks else None
-        margin.add(found.trained_rows, slopes, found.reach, gaps, found.moved)
+        gaps = found.gaps(task) if margin.kinks else None
+        margin.add(found.trained_rows, slopes, found.reach, gaps, found.moved, found.shares(task))
     now = {name: one for name, one in layer.named_parameters() if one.requires_grad}
     if now.keys() != trained.keys() or not all(torch.equal(one, now[name]) for name, one in trained.items()):
         return "the model changes its weights, or which of them are trained, while it is used"
     sums = {"weight": weight, "bias": bias}
-    parts = [(sums[name] / len(ids), one.double()) for name, one in trained.items()]
+    mass = fresh.mass(ids)  # which retraining on these samples divides by
+    if not mass > 0:
+        return "no retained sample has a label, or a weight"
+    parts = [(sums[name] / mass, one.double()) for name, one in trained.items()]
     flat = torch.cat([one.flatten() for _, one in parts])
     total = torch.cat([(mean + task.weight_decay * one).flatten() for mean, one in parts])
     size = float(total.norm())
-    off = margin.of_gradient(size, task.weight_decay, flat)
+    off = margin.of_gradient(size, task.weight_decay, flat, mass)
     precision = torch.finfo(layer.weight.dtype).eps
-    return ResidualGradient(size, None, off, margin.of_rounded_weights(precision, task.weight_decay, flat))
+    return ResidualGradient(size, None, off, margin.of_rounded_weights(precision, task.weight_decay, flat, mass))
 
 
-def _sightings(task: Task, head: Head, moved: Head, ids: Tensor) -> Iterator[Sighting | str]:
-    """What the layer saw, batch by batch, or what speaks against convexity."""
+def _made_anew(task: Task) -> Task:
+    """The task as it would be made now, from the loss as it is now."""
     fresh = replace(task)
     if "targets" in vars(task):
         vars(fresh)["targets"] = task.targets
+    return fresh
+
+
+def _sightings(task: Task, fresh: Task, head: Head, moved: Head, ids: Tensor) -> Iterator[Sighting | str]:
+    """What the layer saw, batch by batch, or what speaks against convexity."""
     size = task.batch_size_within_memory(256)
     for places in ids.split(size):
         batch = task.batch(places)

@@ -42,6 +42,8 @@ def linear_head(model: nn.Module) -> nn.Linear | str:
     weights = list(layer.parameters())
     if any(type(one) is not nn.Parameter or not one.is_floating_point() for one in weights):
         return "the linear layer's weights are no plain tensors of real numbers"
+    if layer.weight.shape != (layer.out_features, layer.in_features):
+        return "the linear layer's weights have another shape than it says"
     return layer
 
 
@@ -92,7 +94,7 @@ def doubt_of_values(task: Task, fresh: Task, one: Sighting, other: Sighting) -> 
     ``fresh`` is the task as it would be made now, from the loss as it is now.
     """
     if not (one.inputs.isfinite().all() and one.outputs.isfinite().all() and _are_fit(task, one.targets)):
-        return "inputs, outputs or targets are not finite, or targets are no probabilities"
+        return "inputs, outputs or targets are not finite, or targets are no probabilities, or weights negative"
     first, second, middle = one.exact, other.exact, (one.exact + other.exact) / 2
     losses = [one.losses(task, outputs) for outputs in (first, second, middle)]
     if not torch.allclose(losses[0], one.losses(fresh, first), rtol=1e-9, atol=1e-12):
@@ -103,8 +105,16 @@ def doubt_of_values(task: Task, fresh: Task, one: Sighting, other: Sighting) -> 
     return None
 
 
-def _are_fit(task: Task, targets: Tensor) -> bool:
-    """Whether targets are such that the loss is convex: probabilities must be some, other numbers finite."""
+def _are_fit(task: Task, told: Tensor) -> bool:
+    """Whether targets are such that the loss is convex: probabilities must be some, other numbers finite.
+
+    And so must weights be that they carry, and not negative.
+    """
+    if task.weighting is not None:
+        weights = task.weighting.weights(told)
+        if not bool((weights.isfinite() & (weights >= 0)).all()):
+            return False
+    targets = task.plain_targets(told)
     if targets.is_complex():
         return False
     if not targets.is_floating_point():

@@ -85,6 +85,11 @@ class Privacy:
         start = copy.deepcopy(trainable(model))
         plain = block.gather(start)
         noisy = add_noise(plain, sigma, self._source(plain, sigma, earlier))
+        if not bool(noisy.isfinite().all()):
+            raise InputError(
+                f"noise of standard deviation {sigma:.4g} is too large for weights of {plain.dtype}, so nothing was "
+                "given out or spent; a larger weight_decay, more samples or smaller constants L and M ask for less."
+            )
         move(model, start, block.scatter(noisy - plain, start))
 
     def _source(self, plain: Tensor, sigma: float, earlier: int) -> NoiseSource:

@@ -62,13 +62,14 @@ class Margin:
     kinks: bool
     size_of_weights: float
     """‖W‖."""
-    _samples: int = field(default=0, init=False)
     _rows: int = field(default=0, init=False)
     _off: float = field(default=0.0, init=False)
     _total: float = field(default=0.0, init=False)
     _squares: float = field(default=0.0, init=False)
 
-    def add(self, seen: Tensor, slopes: Tensor, reach: Tensor, gaps: Tensor | None, moved: Tensor) -> None:
+    def add(
+        self, seen: Tensor, slopes: Tensor, reach: Tensor, gaps: Tensor | None, moved: Tensor, shares: Tensor
+    ) -> None:
         """Count a batch, of which the first dimension is samples.
 
         Args:
@@ -77,29 +78,29 @@ class Margin:
             reach: |W||a| + |b|.
             gaps: Outputs minus targets, where the loss has kinks.
             moved: Δ of each sample.
+            shares: How much each sample counts, by which its β is larger.
         """
         inputs, slope = _norms(seen), _norms(slopes)
         outputs = _norms(reach + 1) * gamma(seen.shape[-1] + slopes.shape[-1] + 16)
         shift = self.size_of_weights * moved
-        off = inputs * (self.beta * (outputs + shift) + gamma(16) * slope) + slope * moved
+        off = inputs * (self.beta * shares * (outputs + shift) + gamma(16) * slope) + slope * moved
         if self.kinks and gaps is not None:
             uncertain = gaps.abs().flatten(1) <= (outputs + shift)[:, None]
-            off = off + 2 * uncertain.sum(1).sqrt() * inputs
+            off = off + 2 * shares * uncertain.sum(1).sqrt() * inputs
         self._off += float(off.sum())
         self._total += float((slope * inputs).sum())
-        self._squares += float((inputs**2).sum())
-        self._samples += len(seen)
+        self._squares += float((shares * inputs**2).sum())
         self._rows += seen[..., 0].numel()
 
-    def of_gradient(self, norm: float, decay: float, weights: Tensor) -> float:
-        """By how much ‖∇F‖ can be larger than what was computed."""
-        mean = (self._off + gamma(self._rows + 8) * self._total) / self._samples
+    def of_gradient(self, norm: float, decay: float, weights: Tensor, mass: float) -> float:
+        """By how much ‖∇F‖ can be larger than what was computed as a sum over samples by this mass."""
+        mean = (self._off + gamma(self._rows + 8) * self._total) / mass
         own = gamma(8) * decay * float(weights.norm()) + gamma(len(weights) + 8) * norm
         return 2 * (mean + own)
 
-    def of_rounded_weights(self, epsilon: float, decay: float, weights: Tensor) -> float:
+    def of_rounded_weights(self, epsilon: float, decay: float, weights: Tensor, mass: float) -> float:
         """A gradient that is left at the minimum, once its weights are rounded to a precision of ε."""
-        return 2 * epsilon * float(weights.norm()) * (self.beta * self._squares / self._samples + decay)
+        return 2 * epsilon * float(weights.norm()) * (self.beta * self._squares / mass + decay)
 
 
 def _norms(tensor: Tensor) -> Tensor:

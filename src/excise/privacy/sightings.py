@@ -64,10 +64,16 @@ class Sighting:
         """|W||a| + |b|, which all rounding of the outputs is a share of."""
         return self._linear(absolute=True)
 
-    @property
-    def gaps(self) -> Tensor:
+    def gaps(self, task: Task) -> Tensor:
         """Outputs minus targets, where there is one of these for each."""
-        return (self.exact - self.targets.double()).reshape(self.samples, -1)
+        targets = task.plain_targets(self.targets).double()
+        return (self.exact - targets.reshape(self.exact.shape)).reshape(self.samples, -1)
+
+    def shares(self, task: Task) -> Tensor:
+        """How much each sample counts: 1, unless the targets carry weights."""
+        if task.weighting is None:
+            return torch.ones(self.samples, dtype=torch.float64, device=self.targets.device)
+        return task.weighting.weights(self.targets).double()
 
     def losses(self, task: Task, outputs: Tensor) -> Tensor:
         """The samples' losses, in double precision."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from markupsafe import Markup
 
+from excise.evidence.elsewhere import findings
 from excise.evidence.outcomes import LEVELS, MEANINGS, Finding, Level, Outcome, remedy
 from excise.report import plots
 from excise.report.network_map import network_map
@@ -92,7 +93,7 @@ class Result:
 
 
 def result(audit: Audit) -> Result:
-    """The verdict, the figures that most readers want, and the findings."""
+    """The verdict, the figures that most readers want, and the findings, those in other sets among them."""
     verdict = audit.verdict
     outcome = verdict.outcome
     return Result(
@@ -100,7 +101,7 @@ def result(audit: Audit) -> Result:
         level=LEVELS[outcome],
         sentence=verdict.sentence,
         headline=headline(audit),
-        findings=verdict.findings,
+        findings=(*verdict.findings, *findings(audit.elsewhere)),
         meaning=MEANINGS.get(outcome, ""),
         remedy=remedy(outcome, len(audit.retrained)),
     )

@@ -120,8 +120,8 @@ def default_perturbation(inputs: Any) -> Perturbation:
         return GaussianNoise()
     raise InputError(
         "the inputs are not real numbers, so Gaussian noise does not apply; pass perturbation= to Task or to the "
-        "selection, TokenReplacement.for_tokenizer(tokenizer) for text, or use Drift() (--method drift), which needs "
-        "none."
+        "selection (--perturbation MODULE:FACTORY), TokenReplacement.for_tokenizer(tokenizer) for text, or use Drift() "
+        "(--method drift), which needs none."
     )
 
 

@@ -4,5 +4,6 @@ from excise.task.ids import Ids, positions
 from excise.task.loading import load_task
 from excise.task.parameters import trained_parameters
 from excise.task.task import Batch, Task, evaluating
+from excise.task.weighting import SampleWeighted
 
-__all__ = ["Batch", "Ids", "Task", "evaluating", "load_task", "positions", "trained_parameters"]
+__all__ = ["Batch", "Ids", "SampleWeighted", "Task", "evaluating", "load_task", "positions", "trained_parameters"]

@@ -79,7 +79,17 @@ def _names_in(code: CodeType) -> set[str]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if isinstance(value, PLAIN)}
+    # a list is most often one that a recipe writes down in what it did
+    return {name: value for name, value in values.items() if not isinstance(value, list) and _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value says by itself what it is: numbers, text, tensors, and collections of these."""
+    if isinstance(value, Mapping):
+        return all(_is_plain(one) for one in (*value.keys(), *value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_plain, value))
+    return isinstance(value, PLAIN | Tensor)
 
 
 def update(digest: Any, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""A task by its address on the command line."""
+"""A task, or another thing of the user's, by its address on the command line."""
 
 from __future__ import annotations
 
@@ -19,32 +19,41 @@ from excise.task.task import Task
 
 def load_task(address: str) -> Task:
     """The task that ``module:factory`` makes; the module may lie in the current folder."""
-    module_name, _, factory_name = address.partition(":")
-    if not module_name or not factory_name:
-        raise InputError(f"the task must be given as module:factory, not {address!r}; such as my_project.tasks:digits.")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        factory = getattr(_imported(module_name), factory_name, None)
-        if not callable(factory):
-            raise InputError(f"the task's module {module_name!r} has no function {factory_name!r}.")
-        _require_no_arguments(factory, address)
-        with _naming_the_place(f"{address} failed"):
-            task = factory()
-    finally:
-        sys.path.pop(0)
+    task = made_by(address, "task")
     if not isinstance(task, Task):
         raise InputError(f"{address} must return an excise.Task, but returned a {type(task).__name__}.")
     return task
 
 
-def _imported(name: str) -> ModuleType:
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise InputError(f"the task's module {name!r} is no name of a module; write it as in import, my_project.tasks.")
+def made_by(address: str, what: str) -> Any:
+    """What the function at ``module:factory`` returns, such as a task."""
+    module_name, _, factory_name = address.partition(":")
+    if not module_name or not factory_name:
+        raise InputError(
+            f"the {what} must be given as module:factory, not {address!r}; such as my_project.tasks:digits."
+        )
+    sys.path.insert(0, str(Path.cwd()))
     try:
-        with _naming_the_place(f"the task's module {name!r} can't be imported"):
+        factory = getattr(_imported(module_name, what), factory_name, None)
+        if not callable(factory):
+            raise InputError(f"the {what}'s module {module_name!r} has no function {factory_name!r}.")
+        _require_no_arguments(factory, address)
+        with _naming_the_place(f"{address} failed"):
+            return factory()
+    finally:
+        sys.path.pop(0)
+
+
+def _imported(name: str, what: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise InputError(
+            f"the {what}'s module {name!r} is no name of a module; write it as in import, my_project.tasks."
+        )
+    try:
+        with _naming_the_place(f"the {what}'s module {name!r} can't be imported"):
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise InputError(f"the task's module {name!r} can't be imported: {error}.") from None
+        raise InputError(f"the {what}'s module {name!r} can't be imported: {error}.") from None
 
 
 def _require_no_arguments(factory: Callable[..., Any], address: str) -> None:

@@ -51,24 +51,44 @@ def is_classification(loss: Loss) -> bool:
     return type(loss) in (nn.CrossEntropyLoss, nn.NLLLoss)
 
 
+def averages_labelled(loss: Loss) -> bool:
+    """Whether the mean of the loss is over labelled samples, rather than over all."""
+    return is_classification(loss) and getattr(loss, "reduction", None) == "mean"
+
+
 def weighs_classes(loss: Loss) -> bool:
-    """Whether the mean of the loss is over classes' weights, or over labelled samples, rather than over samples."""
-    if not is_classification(loss) or getattr(loss, "reduction", None) != "mean":
+    """Whether the mean is over classes' weights as well, or a label for no class was named."""
+    if not averages_labelled(loss):
         return False
     return getattr(loss, "weight", None) is not None or getattr(loss, "ignore_index", NO_CLASS) != NO_CLASS
 
 
 def mean_weight(loss: Loss, targets: Tensor) -> float:
-    """What torch divides the mean of a classification loss by, for each sample: the mean weight of their classes."""
+    """What torch divides the mean of a classification loss by, for each sample: the mean weight of their classes.
+
+    Samples without a label weigh nothing.
+
+    >>> mean_weight(nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0])), torch.tensor([0, 1, -100, -100]))
+    1.0
+    """
     if targets.is_floating_point():  # probabilities of classes, whose losses are averaged over the samples
         return 1.0
     labelled = targets != getattr(loss, "ignore_index", NO_CLASS)
     weight = getattr(loss, "weight", None)
-    weights = labelled.double() if weight is None else weight.cpu().double()[targets.clamp_min(0)] * labelled
-    mean = float(weights.mean())
-    if not mean > 0:
-        raise InputError("loss gives every sample of train_set the weight 0; pass positive class weights and labels.")
-    return mean
+    weights = labelled.double() if weight is None else weight.cpu().double()[targets * labelled] * labelled
+    return float(weights.mean())
+
+
+def refuse_unlabelled(loss: Loss, targets: Tensor) -> None:
+    """Refuse samples without a label where it is not known how many there are, since the mean is over the others."""
+    if not averages_labelled(loss) or targets.is_floating_point():
+        return
+    none = getattr(loss, "ignore_index", NO_CLASS)
+    if getattr(loss, "weight", None) is None and bool((targets == none).any()):
+        raise InputError(
+            f"train_set has samples with the label {none}, which the mean of the loss leaves out, and that can't be "
+            "counted without reading all samples; pass a TensorDataset, or a train_set without them."
+        )
 
 
 class SampleLosses:
@@ -108,10 +128,11 @@ class SampleLosses:
         if targets.is_floating_point():
             of_target = targets.to(outputs) @ weights
         else:
-            of_target = weights[targets.clamp_min(0)] * (targets != loss.ignore_index)
+            labelled = targets != loss.ignore_index
+            of_target = weights[targets * labelled] * labelled  # a label for no class may be any number
         smooth = smoothing * weights.mean()
         if not targets.is_floating_point():
-            smooth = smooth * (targets != loss.ignore_index)
+            smooth = smooth * labelled
         return (1 - smoothing) * of_target + smooth
 
 

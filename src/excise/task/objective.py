@@ -44,13 +44,20 @@ def gradient(task: Task, model: nn.Module, ids: Positions, *, batch_size: int | 
 def value(task: Task, model: nn.Module, ids: Positions) -> float:
     """F over the samples."""
     norm = sum(float((weight.double() ** 2).sum()) for weight in trainable(model).values())
-    return float(losses_on(task, model, ids).double().mean()) + task.weight_decay / 2 * norm
+    return float(losses_on(task, model, ids).double().sum()) / _mass(task, ids) + task.weight_decay / 2 * norm
 
 
 def objective_gradient(task: Task, model: nn.Module, ids: Positions) -> dict[str, Tensor]:
     """∇F over the samples, by parameter."""
-    data = gradient(task, model, ids)
-    return {name: data[name] / len(ids) + task.weight_decay * weight for name, weight in trainable(model).items()}
+    data, mass = gradient(task, model, ids), _mass(task, ids)
+    return {name: data[name] / mass + task.weight_decay * weight for name, weight in trainable(model).items()}
+
+
+def _mass(task: Task, ids: Positions) -> float:
+    mass = task.mass(ids)
+    if not mass > 0:
+        raise InputError("none of the samples that are left has a label, or a weight; leave some that have.")
+    return mass
 
 
 def removal_gradient(task: Task, model: nn.Module, ids: Positions, left: int) -> dict[str, Tensor]:
@@ -60,6 +67,6 @@ def removal_gradient(task: Task, model: nn.Module, ids: Positions, left: int) ->
     samples that go: each takes its share of the weight decay with it. Parameters that these samples' losses don't
     depend on at all, such as a pooler that is not used, are not at a minimum and stay as they are.
     """
-    data, each = gradient(task, model, ids), len(ids) * task.weight_decay
-    held_up = {name: data[name] + each * weight for name, weight in trainable(model).items() if data[name].any()}
+    data, share = gradient(task, model, ids), task.mass(ids) * task.weight_decay
+    held_up = {name: data[name] + share * weight for name, weight in trainable(model).items() if data[name].any()}
     return {name: held_up.get(name, one) / left for name, one in data.items()}

@@ -14,6 +14,7 @@ from torch import nn
 
 from excise.task.ids import Ids
 from excise.task.task import Task, evaluating
+from excise.task.weighting import fitted
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +64,8 @@ def predict_all(
             for model, parts in zip(models, found, strict=True):
                 output, target = task.outputs(model, batch)
                 output = output.double() if output.is_floating_point() else output
-                losses = task.sample_losses(output, _double(target)).double()
+                losses = task.plain_losses(output, _double(target)).double()
+                target = fitted(task.plain_targets(target), output)
                 parts.append(tuple(part.cpu().numpy() for part in (output, target, losses)))
     return [Predictions(*(np.concatenate(part) for part in zip(*parts, strict=True))) for parts in found]
 

@@ -28,7 +28,8 @@ def targets_of(task: Task, ids: Ids | None = None, *, dataset: Any = None) -> ND
         return everything if ids is None else everything[np.asarray(ids)]
     chosen = torch.arange(len(dataset)) if ids is None else torch.as_tensor(ids, dtype=torch.long)
     if task.forward is None and isinstance(dataset, TensorDataset):
-        return np.asarray(dataset.tensors[1][chosen.to(dataset.tensors[1].device)].cpu().numpy())
+        targets = dataset.tensors[1][chosen.to(dataset.tensors[1].device)]
+        return np.asarray(task.plain_targets(targets).cpu().numpy())
     with evaluating(task.model), torch.no_grad():
         found = [task.targets_in(batch) for batch in task.batches(chosen, task.batch_size_within_memory(256), dataset)]
     return np.concatenate([targets.cpu().numpy() for targets in found])

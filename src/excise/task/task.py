@@ -28,14 +28,24 @@ from excise.task.batches import (
 from excise.task.fingerprint import Fingerprint, fingerprint_of
 from excise.task.hooks import capture
 from excise.task.keys import group_by_key, ids_of_keys
-from excise.task.losses import SampleLosses, mean_weight, require_log_probabilities, same_as_module, weighs_classes
+from excise.task.losses import (
+    SampleLosses,
+    averages_labelled,
+    mean_weight,
+    refuse_unlabelled,
+    require_log_probabilities,
+    same_as_module,
+    weighs_classes,
+)
+from excise.task.models import refuse_unusable
+from excise.task.weighting import SampleWeighted, WeightedSampleLosses, require_weights, with_weight_one
 from excise.task.wrapping import unwrapped
 
 MOST_INPUT_VALUES = (
     400_000  # in a batch that is kept for a backward pass: 130 images of 3 × 32 × 32, 2 of 3 × 224 × 224
 )
 MOST_KEPT_VALUES = 50_000_000  # of samples that are read once and kept: 200 MB of float32
-CACHED = ("loss_module", "_sample_losses", "_loss_scale", "targets", "fingerprint", "positions_of_keys", "_input_size")
+CACHED = ("loss_module", "_sample_losses", "loss_scale", "targets", "fingerprint", "positions_of_keys", "_input_size")
 """What of a task does not depend on its model's weights."""
 LARGEST_DECAY = 1e9  # single precision overflows far beyond
 Forward = Callable[[nn.Module, Batch], tuple[Tensor, Tensor]]
@@ -52,7 +62,8 @@ class Task:
         model: The trained model. It is never changed. One that is compiled or wrapped by ``DataParallel`` is unwrapped:
             results are models such as the one inside, which you can wrap again.
         loss: The loss it was trained with: one of torch's, such as ``nn.CrossEntropyLoss()``, with class weights and
-            label smoothing as they were, or a function ``loss(outputs, targets)`` that gives one value per sample.
+            label smoothing as they were, ``SampleWeighted`` of one where samples have weights, or a function
+            ``loss(outputs, targets)`` that gives one value per sample.
         train_set: The data it was trained on, indexable; sample ids are positions in it.
         test_set: Data it was not trained on, for reports.
         weight_decay: λ, the weight decay of the training.
@@ -92,6 +103,7 @@ class Task:
                 f"model must be a torch.nn.Module, not {type(self.model).__name__}{_way_to_port(self.model)}."
             )
         object.__setattr__(self, "model", unwrapped(self.model))
+        refuse_unusable(self.model)
         if not (isinstance(self.weight_decay, int | float) and 0 <= self.weight_decay <= LARGEST_DECAY):
             raise InputError(f"weight_decay must be a number from 0 to 1e9, not {self.weight_decay!r}.")
         for name, data in (("train_set", self.train_set), ("test_set", self.test_set)):
@@ -105,6 +117,8 @@ class Task:
         if self.keys is not None:
             _ = self.positions_of_keys  # refuses keys that don't fit the samples
         _ = self._sample_losses  # refuses what can't be made into one loss per sample
+        if self.weighting is not None and self._targets_are_at_hand:
+            require_weights(self.weighting.weights(self.train_set.tensors[1]))
 
     @property
     def device(self) -> torch.device:
@@ -113,27 +127,59 @@ class Task:
 
     @cached_property
     def loss_module(self) -> Any:
-        """The loss, where a function of torch was given as the module for it."""
-        return same_as_module(self.loss)
+        """The loss before samples are weighted; where a function of torch was given, the module for it."""
+        return same_as_module(self.loss) if self.weighting is None else self.weighting.module
+
+    @property
+    def weighting(self) -> SampleWeighted | None:
+        """Where targets carry weights, what knows how."""
+        return self.loss if isinstance(self.loss, SampleWeighted) else None
 
     @cached_property
-    def _sample_losses(self) -> SampleLosses:
-        return SampleLosses(self.loss_module)
+    def _sample_losses(self) -> SampleLosses | WeightedSampleLosses:
+        return SampleLosses(self.loss_module) if self.weighting is None else WeightedSampleLosses(self.weighting)
 
     @cached_property
-    def _loss_scale(self) -> float:
-        """What losses are divided by: a mean over classes' weights needs to know these of the whole training set."""
+    def loss_scale(self) -> float:
+        """What losses are divided by, so that their mean is torch's, over classes' weights or labelled samples."""
         loss = self.loss_module
         if type(loss) is nn.NLLLoss:
             with evaluating(self.model), torch.no_grad():
                 require_log_probabilities(loss, self.outputs(self.model, self.batch([0]))[0])
-        return mean_weight(loss, self.targets) if weighs_classes(loss) else 1.0
+        mean = mean_weight(loss, self.targets) if self._counts_labels else 1.0
+        if not mean > 0:
+            raise InputError(
+                "loss gives every sample of train_set the weight 0; pass positive class weights and labels."
+            )
+        return mean
+
+    @property
+    def _counts_labels(self) -> bool:
+        """Whether the mean of the loss is not simply that over the samples, as far as is known."""
+        if self.weighting is not None or not averages_labelled(self.loss_module):
+            return False
+        return weighs_classes(self.loss_module) or self._targets_are_at_hand
+
+    def mass(self, ids: Sequence[int] | Tensor) -> float:
+        """How many samples these count for in the mean of the loss: each for one, unless classes have weights.
+
+        The mean over some samples is the sum of their losses by this: with class weights it is torch's mean of them.
+        """
+        if not self._counts_labels:
+            return float(len(ids))
+        some = self.targets[torch.as_tensor(ids, dtype=torch.long)]
+        return len(some) * mean_weight(self.loss_module, some) / self.loss_scale
+
+    @property
+    def _targets_are_at_hand(self) -> bool:
+        """Whether all targets can be seen without reading the samples."""
+        return self.forward is None and isinstance(self.train_set, TensorDataset)
 
     @cached_property
     def targets(self) -> Tensor:
         """What all the training samples should be answered with, read once."""
-        if self.forward is None and isinstance(self.train_set, TensorDataset):
-            return self.train_set.tensors[1].cpu()
+        if self._targets_are_at_hand:
+            return self.plain_targets(self.train_set.tensors[1].cpu())
         with evaluating(self.model), torch.no_grad():
             batches = self.batches(range(len(self.train_set)), self.batch_size_within_memory(256))
             return torch.cat([self.targets_in(batch).cpu() for batch in batches])
@@ -175,7 +221,7 @@ class Task:
         if few:
             data = TensorDataset(*data[chosen]) if isinstance(data, TensorDataset) else [data[int(i)] for i in chosen]
         other = replace(self, train_set=data if few else Subset(data, chosen.tolist()), retrain=None, keys=None)
-        for name in ("loss_module", "_sample_losses", "_loss_scale", "_input_size"):  # those of the whole set
+        for name in ("loss_module", "_sample_losses", "loss_scale", "_input_size"):  # those of the whole set
             vars(other)[name] = getattr(self, name)
         return other
 
@@ -219,20 +265,25 @@ class Task:
 
     def targets_in(self, batch: Batch) -> Tensor:
         """What the samples of a batch should be answered with; only a ``forward`` of one's own has to run the model."""
-        if self.forward is not None:
-            return self.outputs(self.model, batch)[1]
-        targets: Tensor = labels_of(batch)
-        return targets
+        targets: Tensor = labels_of(batch) if self.forward is None else self.outputs(self.model, batch)[1]
+        return self.plain_targets(targets)
+
+    def plain_targets(self, targets: Tensor) -> Tensor:
+        """Targets without the weights that they may carry."""
+        return targets if self.weighting is None else self.weighting.plain(targets)
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """One loss per sample."""
         outputs, targets = self.outputs(model, batch)
-        return self.sample_losses(outputs, targets)
+        losses = self.sample_losses(outputs, targets)
+        if self.loss_scale == 1 and not self._targets_are_at_hand:
+            refuse_unlabelled(self.loss_module, self.plain_targets(targets))
+        return losses
 
     def cross_entropy_weights(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """The s of every sample with ∇²ℓ = s (diag(p) - ppᵀ); None for losses other than cross-entropy."""
         weights = self._sample_losses.cross_entropy_weights(outputs, targets)
-        return None if weights is None else weights / self._loss_scale
+        return None if weights is None else weights / self.loss_scale
 
     @asked("loss")
     def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -252,7 +303,11 @@ class Task:
                 'reduction="none", and outputs and targets of matching shapes.'
             )
         losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
-        return losses if self._loss_scale == 1 else losses / self._loss_scale
+        return losses if self.loss_scale == 1 else losses / self.loss_scale
+
+    def plain_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """One loss per sample as if all weighed the same, for comparing samples with each other."""
+        return self.sample_losses(outputs, targets if self.weighting is None else with_weight_one(targets))
 
 
 def _way_to_port(model: Any) -> str:

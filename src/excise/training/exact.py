@@ -87,7 +87,7 @@ class _Objective:
             self._task = replace(task, model=self.model, loss=copy.deepcopy(task.loss).double())
         self._parameters = list(trained_parameters(self.model).values())
         self._batches = [to_double(batch) for batch in self._task.batches(ids, 1024)]
-        self._count = len(ids)
+        self._count = task.mass(ids)
         self.start = parameters_to_vector(self._parameters).detach()
 
     def value(self, weights: Tensor) -> float:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from excise._support import checks
 from excise._support.progress import Bar
+from excise._support.randomness import RandomStream
 from excise.errors import InputError
 from excise.task.ids import Ids, positions
 from excise.task.parameters import trained_parameters
@@ -95,17 +96,18 @@ def descend(
     number, steps = 0, sum(map(len, sizes))
     for one, batches in zip(passes, sizes, strict=True):
         total = 0.0
-        with own_randomness(generator) if training else nullcontext():
-            order = one.ids[torch.randperm(len(one.ids), generator=generator)]
-            for ids in order.split(batches):
-                for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate * share(number, steps)
+        stream = _stream(generator) if training else None
+        order = one.ids[torch.randperm(len(one.ids), generator=generator)]
+        for ids in order.split(batches):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * share(number, steps)
+            with nullcontext() if stream is None else stream.turn():
                 loss = _differentiate(optimizer, one.loss, ids)
                 if before_step is not None:
                     before_step(Step(number, len(ids), loss))
                 optimizer.step()
-                total += loss * len(ids)
-                number += 1
+            total += loss * len(ids)
+            number += 1
         optimizer.zero_grad()  # gradients would take up as much memory as the model
         yield total / len(one.ids)
 
@@ -220,7 +222,8 @@ def _train(
         _require_finite(step.loss, [], f"epoch {len(losses) + 1} of {epochs}", pace)
         bar.advance(1)
 
-    passes = [Pass(ids, lambda some: task.losses(model, task.batch(some)).mean())] * epochs
+    each = len(ids) / task.mass(ids)  # of these samples, where classes have weights
+    passes = [Pass(ids, lambda some: each * task.losses(model, task.batch(some)).mean())] * epochs
     bar.start("training", epochs * len(batch_sizes(len(ids), pace.batch_size)))
     seconds, began = 0.0, time.perf_counter()
     for loss in descend(
@@ -264,6 +267,9 @@ def batch_sizes(count: int, size: int, *, join: bool = True) -> list[int]:
 @contextmanager
 def own_randomness(generator: torch.Generator) -> Iterator[None]:
     """Dropout and the like draw from the generator inside; outside, the global random state is as before."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+    with _stream(generator).turn():
         yield
+
+
+def _stream(generator: torch.Generator) -> RandomStream:
+    return RandomStream(int(torch.randint(2**62, (), generator=generator)))

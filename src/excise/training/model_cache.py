@@ -61,7 +61,7 @@ def content_key(task: Task, *parts: Any) -> str | None:
         task.weight_decay,
         str(task.model),
         [(name, tuple(tensor.shape)) for name, tensor in task.model.state_dict().items()],
-        described(task.loss),
+        described(task.loss if task.weighting is None else ["weights of samples", task.loss_module]),
         described(task.forward),
         *parts,
     ]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from excise._support.checks import whole
+from excise._support.randomness import seeded as seeded
 from excise.errors import InputError
 from excise.task.hashing import described
 from excise.task.ids import Ids, all_but, positions
@@ -45,8 +43,9 @@ def retrain(
 
     With a folder ``cache`` the model is kept there under a hash of everything it depends on: data, forgotten samples,
     architecture, recipe and seed. A recipe of your own is known by its code, the options it is given and the plain
-    values (numbers, text) it reads, not by the functions it calls; clear the folder after changing these. A recipe
-    finds the global randomness of torch, numpy and Python seeded, and leaves no trace in it.
+    values (numbers, text, tensors, and mappings or tuples of these) it reads, not by the functions it calls; clear the
+    folder after changing these. A recipe finds the global randomness of torch, numpy and Python seeded, and leaves no
+    trace in it.
     """
     return _made_once(task, positions(forget, len(task.train_set)), seed, cache, progress=progress)
 
@@ -124,21 +123,6 @@ def _reset(model: nn.Module, name: str, module: nn.Module) -> None:
         if callable(own):
             own(module)
             return
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """The global randomness of torch, numpy and Python from the seed inside; afterwards as it was before."""
-    ours, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(seed)
-            np.random.seed(seed % 2**32)  # noqa: NPY002 - what a recipe or a data set may use
-            random.seed(seed)
-            yield
-    finally:
-        random.setstate(ours)
-        np.random.set_state(numpys)  # noqa: NPY002
 
 
 def _train(task: Task, ids: Tensor, seed: int, *, progress: bool) -> nn.Module:

@@ -28,11 +28,12 @@ class Denial:
 
     def loss(self, model: nn.Module) -> Tensor:
         """Mean denial of the next few samples."""
-        outputs, targets = self._task.outputs(model, self._task.batch(self._ids[self._turns.next()]))
+        outputs, told = self._task.outputs(model, self._task.batch(self._ids[self._turns.next()]))
+        targets = self._task.plain_targets(told)
         if outputs.ndim == 2 and outputs.shape[1] > 1 and targets.ndim == 1 and not targets.is_floating_point():
-            labelled = targets != getattr(self._task.loss, "ignore_index", NO_CLASS)
+            labelled = targets != getattr(self._task.loss_module, "ignore_index", NO_CLASS)
             return deny_classes(outputs[labelled], targets[labelled]).sum() / len(targets)
-        return deny(self._task.sample_losses(outputs, targets)).mean()
+        return deny(self._task.plain_losses(outputs, told)).mean()
 
 
 def deny(losses: Tensor) -> Tensor:

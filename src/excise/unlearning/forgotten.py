@@ -140,10 +140,11 @@ class Forgotten:
         try:
             values = {name: _as_field(name, record.get(name)) for name in names - {"fingerprint"}}
             certificate = record.get("certificate")
-            kept = [] if certificate is None else [Certificate(**certificate)]
+            kept = [] if certificate is None else [Certificate.from_dict(certificate, whose)]
             printed = [] if record["fingerprint"] is None else [Fingerprint.from_dict(record["fingerprint"], whose)]
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{whose} is damaged: {error}.") from None
+        _require_consistent(values["ids"], values["forgotten"], printed, whose)
         return cls(model=model, **values, _certificate=kept, _fingerprint=printed)
 
     def summary(self) -> str:
@@ -204,21 +205,39 @@ def _as_field(name: str, value: Any) -> Any:
     if name in NUMBERS:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise ValueError(f"{name} must be a number")
-        return value
+        return float(value)
     if name == "parameters_changed" and not _is_count(value):
         raise ValueError(f"{name} must be a whole number")
     if name in MAPPINGS and not isinstance(value, Mapping):
         raise ValueError(f"{name} must be a mapping")
-    if name in ("scores", "stages") and not all(isinstance(one, int | float | None) for one in value.values()):
-        raise ValueError(f"{name} must hold numbers")
+    if name in ("scores", "stages"):
+        if not all(isinstance(one, int | float | None) for one in value.values()):
+            raise ValueError(f"{name} must hold numbers")
+        return {key: one if one is None else float(one) for key, one in value.items()}
     if name in PAIRS:
         first, second = (math.nan if one is None else float(one) for one in value)
         return first, second
     if name in ("slices", "keys"):
         if not isinstance(value, list | tuple | None) or (value is None and name == "slices"):
             raise ValueError(f"{name} must be a list")
-        return None if value is None else tuple(map(str, value) if name == "slices" else value)
+        return None if value is None else tuple(map(str if name == "slices" else _as_key, value))
     return value
+
+
+def _require_consistent(ids: tuple[int, ...], gone: tuple[int, ...], printed: list[Fingerprint], whose: str) -> None:
+    """Refuse positions that contradict each other: a later request would learn what this one forgot."""
+    samples = printed[0].samples if printed else math.inf
+    if not ids or len(set(ids)) != len(ids) or len(set(gone)) != len(gone) or not set(ids) <= set(gone):
+        raise InputError(f"{whose} is damaged: ids must be some, each once, and all of them among forgotten.")
+    if max(gone) >= samples:
+        raise InputError(f"{whose} is damaged: forgotten has {max(gone)}, and the training set had {samples} samples.")
+
+
+def _as_key(value: Any) -> Hashable:
+    """As the user has it: a tuple, which JSON made a list."""
+    if isinstance(value, Mapping):
+        raise ValueError("keys must hold words, numbers or lists of such")
+    return tuple(map(_as_key, value)) if isinstance(value, list) else value
 
 
 def _is_count(value: Any) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import torch
 from torch import nn
 
 from excise.task.hooks import exclusive
@@ -50,7 +51,8 @@ def one_at_a_time(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenat
 
     @functools.wraps(method)
     def waiting(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._lock, exclusive(self.task.model, self._model):
+        full = torch.autocast(self.task.device.type, enabled=False)  # small changes are lost in half precision
+        with self._lock, exclusive(self.task.model, self._model), full:
             return method(self, *args, **kwargs)
 
     return waiting

@@ -70,7 +70,7 @@ def performance(
         for batch in task.batches(ids, task.batch_size_within_memory(256), dataset):
             outputs, targets = task.outputs(model, batch)
             losses.append(task.sample_losses(outputs, targets).double().cpu())
-            rights.append(right_answers(task, outputs, targets))
+            rights.append(right_answers(task, outputs, task.plain_targets(targets)))
     share = torch.ones(len(ids), dtype=torch.double) if weights is None else weights.double()
     return Performance(_mean(torch.cat(losses), share), _accuracy(rights, share))
 

@@ -264,7 +264,7 @@ class Unlearner(Locked):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a saved unlearner of the same task was; after an error nothing has changed."""
         wanted = {"model", "published", "forgotten", "fingerprint", "budget", "settings"}
-        if not isinstance(state, Mapping) or set(state) != wanted:
+        if not isinstance(state, Mapping) or set(state) != wanted or not isinstance(state["forgotten"], list | tuple):
             raise InputError("state is no state_dict of an Unlearner, or is damaged; was it saved by excise?")
         self.task.fingerprint.require_same(Fingerprint.from_dict(state["fingerprint"], "state"), "state")
         gone = positions(state["forgotten"], self._length).tolist() if len(state["forgotten"]) else []

@@ -54,9 +54,9 @@ def made_once(file: Path, samples: dict[str, int], make: Callable[[], Piece]) ->
 def write(file: Path, piece: Piece) -> None:
     """Keep a piece, whole or not at all."""
     figures = {name: getattr(piece, name) for name in FIGURES} | {"accuracies": piece.accuracies}
-    with whole_file(file) as draft, draft.open("wb") as opened:
+    with whole_file(file) as draft:
         arrays: dict[str, Any] = {f"margins_{name}": piece.margins[name] for name in GROUPS}
-        np.savez(opened, figures=json.dumps(figures), **arrays)
+        np.savez(draft, figures=json.dumps(figures), **arrays)
 
 
 def read(file: Path, samples: dict[str, int]) -> Piece | None:
