@@ -43,6 +43,7 @@ from .training.exact import exact_fit as exact_fit
 from .training.loop import fit as fit
 from .training.trace import GradientRecorder as GradientRecorder
 from .training.trace import GradientTrace as GradientTrace
+from .unlearning.calibrated import Calibrated as Calibrated
 from .unlearning.convergence import NotConvergedWarning as NotConvergedWarning
 from .unlearning.descent import Descent as Descent
 from .unlearning.drift import Drift as Drift

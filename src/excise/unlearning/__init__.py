@@ -1,5 +1,6 @@
 """Deleting samples from a trained model."""
 
+from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.descent import Descent
 from excise.unlearning.drift import Drift
 from excise.unlearning.forgotten import Forgotten
@@ -22,6 +23,7 @@ __all__ = [
     "AllSlices",
     "Applied",
     "AtRandom",
+    "Calibrated",
     "Descent",
     "Drift",
     "Forgotten",

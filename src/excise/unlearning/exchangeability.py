@@ -1,0 +1,156 @@
+"""How long a step must be, by exchangeability: a retained sample, once forgotten, should look like a held-out one.
+
+Newton's direction is right more often than its length. A network that was not trained to the end, or with a weight
+decay that is not known, may need a third of it, and the whole of it would ruin samples that were hardly memorised. No
+retraining is needed to find out. Groups of random retained samples are forgotten one after the other, at several
+lengths, and the right one gives them the mean loss of held-out samples of the same classes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from excise.curvature.strategies import InverseCurvature
+from excise.errors import InputError
+from excise.slices.slices import Block
+from excise.task import objective
+from excise.task.parameters import move, trainable
+from excise.task.task import Task
+
+LENGTHS = (
+    0.0,
+    0.05,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.8,
+    1.0,
+    1.25,
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    8.0,
+    12.0,
+    20.0,
+    30.0,
+    50.0,
+)
+"""Multiples of the Newton step that are tried; between them the loss is taken for linear."""
+GROUP = 40  # samples that are forgotten together
+MOST_OF_SET = 0.02  # of the training set: a larger group would show what a larger request does
+HELD_OUT = 1000  # samples of the test set that tell the loss of unseen samples
+FEWEST_HELD_OUT = 30
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Length:
+    """The multiple of the Newton step at which forgotten samples look like held-out ones."""
+
+    value: float
+    known_loss: float
+    """Mean loss of the groups before they are forgotten."""
+    held_out_loss: float
+    """Mean loss of held-out samples of the same classes, which they should have then."""
+    reached: bool
+    """Whether any length that was tried gives it."""
+
+
+def length_by_exchangeability(
+    task: Task, model: nn.Module, inverse: InverseCurvature, block: Block, ids: Tensor, *, groups: int, seed: int
+) -> Length:
+    """Forget groups of these retained samples at several lengths, and compare with held-out samples."""
+    unseen = HeldOutLoss.of(task, model, seed)
+    found = [(curve, unseen.expected(group)) for group, curve in _curves(task, model, inverse, block, ids, groups)]
+    losses = np.mean([curve for curve, _ in found], axis=0)
+    aim = float(np.mean([expected for _, expected in found]))
+    return Length(crossing(losses, aim), float(losses[0]), aim, bool(losses.max() >= aim))
+
+
+def crossing(losses: Floats, aim: float) -> float:
+    """The first length at which the loss has risen to the aim; the last one before it falls or fails, if none has.
+
+    >>> crossing(np.array([0.0, 1.0, *[2.0] * 19]), 0.5), crossing(np.ones(21), 0.5)
+    (0.025, 0.0)
+    """
+    if losses[0] >= aim:
+        return 0.0
+    for number in range(1, len(LENGTHS)):
+        if not np.isfinite(losses[number]) or losses[number] < losses[number - 1]:
+            return LENGTHS[number - 1]
+        if losses[number] >= aim:
+            share = (aim - losses[number - 1]) / (losses[number] - losses[number - 1])
+            return float(LENGTHS[number - 1] + share * (LENGTHS[number] - LENGTHS[number - 1]))
+    return LENGTHS[-1]
+
+
+def _curves(
+    task: Task, model: nn.Module, inverse: InverseCurvature, block: Block, ids: Tensor, groups: int
+) -> Iterator[tuple[Tensor, Floats]]:
+    """Groups of samples, and the mean loss of each at every length of its own step."""
+    count, trial = len(task.train_set), copy.deepcopy(model)
+    start = copy.deepcopy(trainable(trial))
+    size = max(1, min(GROUP, int(MOST_OF_SET * count), len(ids) // groups))
+    for group in ids[: groups * size].split(size):
+        downhill = objective.removal_gradient(task, model, group, count - len(group))
+        step = inverse.solve(model, block, block.gather(downhill), without=group.tolist())
+        losses = []
+        for length in LENGTHS:
+            move(trial, start, block.scatter(length * step, start))
+            losses.append(float(objective.losses_on(task, trial, group).double().mean()))
+        yield group, np.array(losses)
+
+
+@dataclass(frozen=True)
+class HeldOutLoss:
+    """Mean loss of samples that the model never saw, by class where they have one."""
+
+    task: Task
+    mean: float
+    by_class: dict[int, float]
+
+    @staticmethod
+    def of(task: Task, model: nn.Module, seed: int) -> HeldOutLoss:
+        """Look at some of the test samples."""
+        count = 0 if task.test_set is None else len(task.test_set)
+        if count < FEWEST_HELD_OUT:
+            raise InputError(
+                f"test_set has {count} samples, and the length of a step is found by {FEWEST_HELD_OUT} or more that "
+                "the model never saw: pass more of them to Task, or choose a length by Step(size=...)."
+            )
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:HELD_OUT]
+        losses, targets = [], []
+        with torch.no_grad():
+            for batch in task.batches(order, task.batch_size_within_memory(256), task.test_set):
+                losses.append(task.losses(model, batch).double().cpu())
+                targets.append(task.targets_in(batch).cpu())
+        each, labels = torch.cat(losses), torch.cat(targets)
+        if labels.ndim != 1 or labels.is_floating_point():
+            return HeldOutLoss(task, float(each.mean()), {})
+        by_class = {int(label): float(each[labels == label].mean()) for label in labels.unique()}
+        return HeldOutLoss(task, float(each.mean()), by_class)
+
+    def expected(self, group: Tensor) -> float:
+        """The mean loss of held-out samples of the group's classes; a class without any counts as the mean."""
+        if not self.by_class:
+            return self.mean
+        labels = torch.cat([self.task.targets_in(batch) for batch in self.task.batches(group)]).tolist()
+        known = sum(label in self.by_class for label in labels)
+        if 2 * known < len(labels):
+            raise InputError(
+                f"test_set has samples of the classes {sorted(self.by_class)} alone, and most retained samples are of "
+                "others, so it can't tell what unseen samples look like: pass held-out samples of the same classes."
+            )
+        return float(np.mean([self.by_class.get(label, self.mean) for label in labels]))

@@ -1,0 +1,161 @@
+"""The length of a step by exchangeability, and the method that takes it."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from excise import Calibrated, InputError, NothingForgotten, Step, Task, Unlearner, exact_fit, fit
+from excise.task.objective import losses_on
+from excise.unlearning.exchangeability import LENGTHS, HeldOutLoss, crossing
+
+
+def digits(low, high):
+    images, labels = load_digits(return_X_y=True)
+    return TensorDataset(torch.tensor(images[low:high], dtype=torch.float32) / 16, torch.tensor(labels[low:high]))
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    start = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    task = Task(start, nn.CrossEntropyLoss(), digits(0, 600), digits(600, 1797), weight_decay=1e-3)
+    return task.with_model(fit(task, epochs=30, lr=0.1).model)
+
+
+@given(st.lists(st.floats(0.001, 5), min_size=len(LENGTHS) - 1, max_size=len(LENGTHS) - 1), st.floats(0, 30))
+def test_the_crossing_is_where_the_loss_is_the_aim(rises, aim):
+    losses = np.cumsum([0.1, *rises])
+    found = crossing(losses, aim)
+    if aim <= losses[0]:
+        assert found == 0
+    elif aim >= losses[-1]:
+        assert found == pytest.approx(LENGTHS[-1])
+    else:
+        assert np.interp(found, LENGTHS, losses) == pytest.approx(aim)
+
+
+def test_a_loss_that_falls_or_fails_ends_the_search():
+    falling = np.array([0.1, 0.2, 0.15, *np.arange(1.0, 1.0 + len(LENGTHS) - 3)])
+    assert crossing(falling, 5.0) == LENGTHS[1]
+    assert crossing(np.array([0.1, 0.2, 0.3, *[np.nan] * (len(LENGTHS) - 3)]), 5.0) == LENGTHS[2]
+
+
+def test_the_loss_of_held_out_samples_is_weighted_to_the_classes(network):
+    unseen = HeldOutLoss.of(replace(network, test_set=digits(600, 1000)), network.model, seed=0)
+    labels = network.targets[torch.arange(7)]
+    with torch.no_grad():
+        images, truth = digits(600, 1000).tensors
+        each = nn.functional.cross_entropy(network.model(images), truth, reduction="none")
+    slow = np.mean([float(each[truth == label].mean()) for label in labels])
+    assert unseen.expected(torch.arange(7)) == pytest.approx(slow, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_newtons_own_length_is_found_where_the_step_is_exact():
+    """A ridge regression is forgotten exactly by the whole step, and then its samples are like any unseen ones."""
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(6000, 60, generator=generator)
+    targets = inputs[:, :1] + torch.randn(6000, 1, generator=generator)
+    train, test = TensorDataset(inputs[:400], targets[:400]), TensorDataset(inputs[400:], targets[400:])
+    start = Task(nn.Linear(60, 1), nn.MSELoss(), train, test, weight_decay=1e-3)
+    task = start.with_model(exact_fit(start).model)
+    lengths = [Unlearner(task, Calibrated(groups=25), seed=seed).forget([3]).step_share for seed in range(4)]
+    assert 0.6 < np.mean(lengths) < 1.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [0.2, 1, 10, 50])
+def test_forgotten_samples_get_the_loss_of_unseen_ones_whatever_the_weight_decay(network, times):
+    """A wrong weight decay makes Newton's step too long or too short, and its length makes up for it."""
+    guess = replace(network, weight_decay=times * network.weight_decay)
+    groups = torch.randperm(600, generator=torch.Generator().manual_seed(0))[:180].split(12)
+    unseen = HeldOutLoss.of(network, network.model, seed=0)
+    aim = np.mean([unseen.expected(group) for group in groups])
+
+    def missed(method):
+        models = [Unlearner(guess, method, guard=None).forget(group).model for group in groups]
+        losses = [float(losses_on(network, model, group).mean()) for model, group in zip(models, groups, strict=True)]
+        return abs(np.mean(losses) - aim)
+
+    before = float(losses_on(network, network.model, torch.cat(groups)).mean())
+    assert missed(Calibrated(groups=20)) < 0.3 * (aim - before)
+    if times != 1:
+        assert missed(Step("all")) > 0.5 * (aim - before)
+
+
+def test_the_outcome_says_the_length(network):
+    done = Unlearner(network, "calibrated").forget([3, 5])
+    assert 0 < done.step_share <= LENGTHS[-1]
+    assert f"the step has {done.step_share:.2g} of Newton's length" in done.summary()
+    assert done.settings["method"]["name"] == "calibrated"
+
+
+def test_the_model_and_the_randomness_are_left_alone(network):
+    before, state = copy.deepcopy(network.model.state_dict()), torch.get_rng_state()
+    first = Unlearner(network, Calibrated(), seed=1).forget([3, 5])
+    again = Unlearner(network, Calibrated(), seed=1).forget([3, 5])
+    assert first.step_share == again.step_share
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_earlier_requests_forgot_is_not_read(network):
+    read = set()
+
+    class Watched(list):
+        def __getitem__(self, place):
+            read.add(place)
+            return super().__getitem__(place)
+
+    watched = replace(network, train_set=Watched(zip(*network.train_set.tensors, strict=True)))
+    unlearner = Unlearner(watched, Calibrated(), forgotten=list(range(20, 40)))
+    read.clear()
+    unlearner.forget([3, 8])
+    assert not read & set(range(20, 40))
+    assert read >= {3, 8}
+
+
+def test_a_pass_at_a_small_learning_rate_takes_the_same_length(network):
+    plain = Unlearner(network, Calibrated()).forget([3, 5])
+    passed = Unlearner(network, Calibrated(lr=0.001)).forget([3, 5])
+    assert passed.step_share == plain.step_share
+    assert passed.forget_loss[1] > passed.forget_loss[0]
+    assert not torch.equal(passed.model[0].weight, plain.model[0].weight)
+
+
+def test_a_model_that_knows_its_samples_no_better_forgets_nothing(network):
+    with torch.no_grad():
+        images, labels = digits(600, 1797).tensors
+        each = nn.functional.cross_entropy(network.model(images), labels, reduction="none")
+    easy = each < 1e-2
+    known = replace(network, test_set=TensorDataset(images[easy], labels[easy]))
+    with pytest.raises(NothingForgotten, match="it knows the first no better"):
+        Unlearner(known, Calibrated()).forget([3])
+
+
+@pytest.mark.parametrize(
+    ("held_out", "words"),
+    [
+        (None, "test_set has 0 samples"),
+        (digits(600, 629), "test_set has 29 samples"),
+        (TensorDataset(torch.rand(40, 64), torch.zeros(40, dtype=torch.long)), r"classes \[0\] alone"),
+    ],
+    ids=["none", "few", "other classes"],
+)
+def test_held_out_samples_that_can_not_tell_are_refused(network, held_out, words):
+    with pytest.raises(InputError, match=words):
+        Unlearner(replace(network, test_set=held_out), Calibrated()).prepare()
+
+
+@pytest.mark.parametrize("options", [{"groups": 0}, {"lr": 0.0}, {"lr": -1.0}, {"curvature": "newton"}, {"size": 2}])
+def test_bad_options(options):
+    with pytest.raises(InputError, match=next(iter(options))):
+        Calibrated(**options)
