@@ -32,6 +32,9 @@ def claim(file: Path) -> Iterator[bool]:
         except BlockingIOError:
             yield False
             return
+        if not _is_still(lock, descriptor):  # another was done, and took its lock away, between our two steps
+            yield False
+            return
         try:
             yield True
         finally:
@@ -39,3 +42,10 @@ def claim(file: Path) -> Iterator[bool]:
                 lock.unlink()
     finally:
         os.close(descriptor)  # which gives the claim back
+
+
+def _is_still(lock: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(lock.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

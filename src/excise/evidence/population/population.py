@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -76,7 +77,11 @@ class Population:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything in plain values, for JSON."""
-        return asdict(self)
+        record = asdict(self)
+        for row, one in zip(record["rows"], self.rows, strict=True):
+            left = self.share_left(one)
+            row["share_left"] = None if math.isnan(left) else left  # JSON has no NaN
+        return record | {"is_enough": self.is_enough}
 
     def share_left(self, row: Measured) -> float:
         """Of |z| on the forgotten samples, beyond the floor; NaN where doing nothing is not twice the floor."""
@@ -136,6 +141,8 @@ def measured(found: Pieces, *, request: str, ids: Sequence[int], settings: dict[
 
 
 def _named(methods: Sequence[str] | Mapping[str, Method | str]) -> dict[str, Method]:
+    if isinstance(methods, str):
+        raise InputError(f"methods must be a list of names or a mapping, not the text {methods!r}; pass [{methods!r}].")
     pairs = methods.items() if isinstance(methods, Mapping) else [(name, name) for name in methods]
     made = {name: method_named(method) for name, method in pairs}
     for taken in ("original", "retrained", NOTHING):
