@@ -28,6 +28,7 @@ from excise.unlearning.method import Method, method_named, settings_of
 FEWEST = 6  # models a side: halves of them make the floor, and the attack leaves one of three out
 ENOUGH = 20  # models a side, below which differences of some hundredths of an AUC are chance
 SPLITS = 20  # into halves, over which the floor is averaged
+LARGEST_SEED = 10**12
 NOTHING = "nothing done"
 
 
@@ -118,11 +119,13 @@ def population(
     """
     if whole(models, "models") < FEWEST:
         raise InputError(f"models must be {FEWEST} or more, not {models}: fewer have no distribution to compare.")
+    if whole(seed, "seed", 0) > LARGEST_SEED:
+        raise InputError(f"seed must be {LARGEST_SEED} or less, not {seed}: those of all models follow from it.")
     chosen = parse_request(forget, task, seed=seed).ids if isinstance(forget, str) else forget
     ids: list[int] = positions(chosen, len(task.train_set)).tolist()
     require_some_left(ids, len(task.train_set), "forget")
     made = _named(methods)
-    work = plan(task, ids, made, models=models, seed=whole(seed, "seed", 0), folder=Path(cache).expanduser())
+    work = plan(task, ids, made, models=models, seed=seed, folder=Path(cache).expanduser())
     return measured(
         run(work, progress=progress),
         request=forget if isinstance(forget, str) else f"{len(ids)} samples",
