@@ -63,7 +63,7 @@ def cifar_bn_cnn(epochs: int = EPOCHS) -> Task:
 
 def resnet9_quarter(epochs: int = 15) -> Task:
     """ResNet-9 of a quarter of its width on 10,000 CIFAR-10 images, trained with random crops and flips."""
-    return _made(_quarter, _images("cnn", 10_000), fit_augmented, epochs=epochs, lr=0.1)
+    return _made(_quarter, _images("cnn", 10_000), fit_augmented, epochs=epochs, lr=0.01)
 
 
 def clauses_transformer(epochs: int = EPOCHS) -> Task:
