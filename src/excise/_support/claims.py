@@ -17,8 +17,8 @@ except ImportError:  # Windows
 def claim(file: Path) -> Iterator[bool]:
     """Whether this process may make the file, which no other is making now; one that dies gives its claim back.
 
-    Where the system has no such locks it is always True: then two processes may make the same file, which costs time
-    and harms nothing, since files are written whole.
+    Where the system or the folder has no such locks it is always True: then two processes may make the same file, which
+    costs time and harms nothing, since files are written whole.
     """
     if fcntl is None:
         yield True
@@ -27,15 +27,26 @@ def claim(file: Path) -> Iterator[bool]:
     lock = file.with_name(f".{file.name}.lock")
     descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
     try:
+        mine = _is_locked_now(lock, descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        try:
-            yield True
+            yield mine
         finally:
-            with contextlib.suppress(OSError):
-                lock.unlink()
+            if mine:
+                with contextlib.suppress(OSError):
+                    lock.unlink()
     finally:
         os.close(descriptor)  # which gives the claim back
+
+
+def _is_locked_now(lock: Path, descriptor: int) -> bool:
+    """Lock it, unless another has; one that was taken away between opening and locking is nobody's."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    try:
+        return os.path.samestat(lock.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

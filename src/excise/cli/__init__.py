@@ -14,7 +14,7 @@ import click
 
 import excise
 from excise._support.visible import visible
-from excise.cli import audit, compare, demo, forget, reproduce, slices, statistics
+from excise.cli import audit, compare, demo, forget, population, reproduce, slices, statistics
 from excise.errors import ExciseError
 
 COMMANDS = (
@@ -23,6 +23,7 @@ COMMANDS = (
     slices.slices,
     audit.audit,
     compare.compare,
+    population.population,
     demo.demo,
     reproduce.reproduce,
 )

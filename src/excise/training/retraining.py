@@ -57,7 +57,7 @@ def train_anew(task: Task, *, seed: int, cache: str | Path | None = None, progre
 
 def _made_once(task: Task, gone: Tensor, seed: int, cache: str | Path | None, *, progress: bool) -> Retrained:
     whole(seed, "seed", 0)
-    key = None if cache is None else content_key(task, sorted(gone.tolist()), int(seed), _recipe(task))
+    key = None if cache is None else content_key(task, sorted(gone.tolist()), int(seed), recipe(task))
     file = None if cache is None or key is None else Path(cache).expanduser() / f"model-{key}.safetensors"
 
     def train() -> Fitted:
@@ -152,7 +152,7 @@ def require_same_architecture(model: nn.Module, other: nn.Module, what: str) -> 
         )
 
 
-def _recipe(task: Task) -> Any:
+def recipe(task: Task) -> Any:
     """What tells how it is trained; of frozen weights the values count, since a retraining keeps them."""
     if task.retrain is not None:
         return described(task.retrain)

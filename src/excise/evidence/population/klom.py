@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from excise.evidence.population.margins import Floats, require_models
 
@@ -21,7 +22,8 @@ def divergences_of_margins(unlearned: Floats, retrained: Floats) -> Floats:
     """KL(unlearned ‖ retrained) of every sample's margins, in 20 bins over both (Georgiev et al., ICLR 2025).
 
     As in the published benchmark, the largest margin falls out of the last bin, a bin without retrained models counts
-    1e-5 of them, and margins beyond ±100 count as ±100.
+    1e-5 of them, and margins beyond ±100 count as ±100. Where all unlearned models have the largest margin, none would
+    be left to count; there it belongs to the last bin.
 
     Args:
         unlearned: Margins, models × samples.
@@ -36,15 +38,17 @@ def divergences_of_margins(unlearned: Floats, retrained: Floats) -> Floats:
     high = np.maximum(ours.max(axis=0), theirs.max(axis=0))
     high = np.where(low < high, high, low + 1.0)
     edges = np.linspace(low, high, BINS + 1)
-    p, q = _shares(ours, edges), _shares(theirs, edges)
+    closed = (ours == high).all(axis=0)
+    p, q = _shares(ours, edges, closed), _shares(theirs, edges, closed)
     terms = np.where(p > 0, p * (np.log(np.where(p > 0, p, 1.0)) - np.log(np.maximum(q, LEAST_SHARE))), 0.0)
     divergence: Floats = terms.sum(axis=0)
     return divergence
 
 
-def _shares(margins: Floats, edges: Floats) -> Floats:
-    """The share of models in each bin, bins × samples; a bin has its lower edge and not its upper one."""
+def _shares(margins: Floats, edges: Floats, closed: NDArray[np.bool_]) -> Floats:
+    """The share of models in each bin, bins × samples; a bin has its upper edge only if it is the last, and closed."""
     inside = (margins[None] >= edges[:-1, None]) & (margins[None] < edges[1:, None])
+    inside[-1] |= closed & (margins == edges[-1])
     counts = inside.sum(axis=1)
     shares: Floats = counts / np.maximum(counts.sum(axis=0), 1)
     return shares

@@ -55,12 +55,8 @@ def _all(margins: Floats) -> tuple[Floats, Floats]:
 
 def _left_out(margins: Floats) -> tuple[Floats, Floats]:
     """Mean and variance over the other models, for every model."""
-    count = len(margins)
-    centred = margins - margins.mean(axis=0)
-    mean = -centred / (count - 1)
-    squares = (centred**2).sum(axis=0) - centred**2
-    variance = (squares - (count - 1) * mean**2) / (count - 2)
-    return mean + margins.mean(axis=0), variance
+    others = [_all(np.delete(margins, model, axis=0)) for model in range(len(margins))]
+    return np.stack([mean for mean, _ in others]), np.stack([variance for _, variance in others])
 
 
 def _log_density(values: Floats, mean: Floats, variance: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from excise.unlearning.method import Method, method_named, settings_of
 FEWEST = 6  # models a side: halves of them make the floor, and the attack leaves one of three out
 ENOUGH = 20  # models a side, below which differences of some hundredths of an AUC are chance
 SPLITS = 20  # into halves, over which the floor is averaged
+LARGEST_SEED = 10**12
 NOTHING = "nothing done"
 
 
@@ -76,7 +78,11 @@ class Population:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything in plain values, for JSON."""
-        return asdict(self)
+        record = asdict(self)
+        for row, one in zip(record["rows"], self.rows, strict=True):
+            left = self.share_left(one)
+            row["share_left"] = None if math.isnan(left) else left  # JSON has no NaN
+        return record | {"is_enough": self.is_enough}
 
     def share_left(self, row: Measured) -> float:
         """Of |z| on the forgotten samples, beyond the floor; NaN where doing nothing is not twice the floor."""
@@ -113,11 +119,13 @@ def population(
     """
     if whole(models, "models") < FEWEST:
         raise InputError(f"models must be {FEWEST} or more, not {models}: fewer have no distribution to compare.")
+    if whole(seed, "seed", 0) > LARGEST_SEED:
+        raise InputError(f"seed must be {LARGEST_SEED} or less, not {seed}: those of all models follow from it.")
     chosen = parse_request(forget, task, seed=seed).ids if isinstance(forget, str) else forget
     ids: list[int] = positions(chosen, len(task.train_set)).tolist()
     require_some_left(ids, len(task.train_set), "forget")
     made = _named(methods)
-    work = plan(task, ids, made, models=models, seed=whole(seed, "seed", 0), folder=Path(cache).expanduser())
+    work = plan(task, ids, made, models=models, seed=seed, folder=Path(cache).expanduser())
     return measured(
         run(work, progress=progress),
         request=forget if isinstance(forget, str) else f"{len(ids)} samples",
@@ -136,6 +144,8 @@ def measured(found: Pieces, *, request: str, ids: Sequence[int], settings: dict[
 
 
 def _named(methods: Sequence[str] | Mapping[str, Method | str]) -> dict[str, Method]:
+    if isinstance(methods, str):
+        raise InputError(f"methods must be a list of names or a mapping, not the text {methods!r}; pass [{methods!r}].")
     pairs = methods.items() if isinstance(methods, Mapping) else [(name, name) for name in methods]
     made = {name: method_named(method) for name, method in pairs}
     for taken in ("original", "retrained", NOTHING):

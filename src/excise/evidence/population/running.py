@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
@@ -19,9 +20,11 @@ from excise.errors import InputError, NothingForgotten
 from excise.evidence.attacks import margin
 from excise.evidence.evaluation import Evaluator
 from excise.evidence.population.pieces import GROUPS, Piece, made_once
+from excise.task.fingerprint import READ_TWICE
+from excise.task.hashing import described, update
 from excise.task.task import Task
 from excise.training.model_cache import content_key
-from excise.training.retraining import SEEDS, Retrained, retrain, train_anew
+from excise.training.retraining import SEEDS, Retrained, recipe, retrain, train_anew
 from excise.unlearning.method import Method, settings_of
 from excise.unlearning.unlearner import Unlearner
 
@@ -45,6 +48,8 @@ class Plan:
     seed: int
     folder: Path
     evaluator: Evaluator
+    test_hash: str
+    """Of all test samples."""
 
     def pieces(self) -> Iterator[tuple[str, int, Path, Callable[[], Piece]]]:
         """Every piece: whose it is, its number, its file and how it is made."""
@@ -53,7 +58,7 @@ class Plan:
             yield "original", number, self._file("original", first), partial(self._original, first)
             yield "retrained", number, self._file("retrained", again), partial(self._retrained, again)
             for name, method in self.methods.items():
-                file = self._file(repr(settings_of(method)), first, code_hash())
+                file = self._file(*self._identity(method), first, code_hash())
                 yield name, number, file, partial(self._unlearned, first, method)
 
     @property
@@ -63,14 +68,21 @@ class Plan:
         return dict(zip(GROUPS, map(len, said.groups), strict=True))
 
     def _file(self, *parts: object) -> Path:
-        looked_at = [self.evaluator.retained.tolist(), self.samples, self.seed]
-        key = content_key(self.task, sorted(self.ids), *parts, looked_at)
+        looked_at = [self.evaluator.retained.tolist(), self.samples, self.seed, self.test_hash]
+        key = content_key(self.task, sorted(self.ids), *parts, looked_at, recipe(self.task))
         if key is None:
             raise InputError(
                 "train_set gives other values at each reading, so that no model of it can be kept; pass samples "
                 "without augmentation, and keep the transforms for training (retrain=)."
             )
         return self.folder / f"piece-{key}.npz"
+
+    def _identity(self, method: Method) -> list[object]:
+        """What tells it from other methods, and what it is told by the task."""
+        tensors = {name: value for name, value in getattr(method, "__dict__", {}).items() if isinstance(value, Tensor)}
+        own = [described(getattr(type(method), name)) for name in ("prepare", "apply")]
+        task = [self.task.convex, self.task.features, described(self.task.perturbation)]
+        return [repr(settings_of(method)), described(tensors), own, task]
 
     def _original(self, seed: int) -> Piece:
         made = train_anew(self.task, seed=seed, cache=self.folder)
@@ -93,6 +105,8 @@ class Plan:
 
     def _look(self, model: nn.Module, seconds: float, preparation: float = 0.0, refused: float = 0.0) -> Piece:
         said = self.evaluator.predictions(model)
+        if not all(np.isfinite(one.outputs).all() for one in said.groups):
+            raise InputError("a model of the population gives outputs that are not finite; train at a lower rate.")
         margins = {name: margin(one.outputs, one.targets) for name, one in zip(GROUPS, said.groups, strict=True)}
         accuracies = dict(zip(GROUPS, said.accuracies, strict=True))
         return Piece(margins, accuracies, seconds, preparation, refused)
@@ -108,12 +122,23 @@ def plan(task: Task, ids: list[int], methods: Mapping[str, Method], *, models: i
     evaluator = Evaluator(task, ids, held_out=theirs.sort().values, retained_samples=MOST_RETAINED, seed=seed)
     if not evaluator.predictions(task.model).has_classes:
         raise InputError("a population needs samples of one class each: margins of numbers or labels are not defined.")
-    used = replace(task, test_set=_part(task.test_set, ours.sort().values))
-    return Plan(used, ids, methods, models, seed, folder, evaluator)
+    used = replace(task, test_set=Subset(task.test_set, ours.sort().values.tolist()))
+    return Plan(used, ids, methods, models, seed, folder, evaluator, _hash_of_test_samples(task))
 
 
-def _part(data: object, ids: Tensor) -> object:
-    return Subset(data, ids.tolist())  # type: ignore[arg-type]
+def _hash_of_test_samples(task: Task) -> str:
+    """Of all of them in their order; those that differ at each reading are refused."""
+
+    def digest_of(count: int) -> str:
+        digest = hashlib.sha256()
+        for place in range(count):
+            update(digest, task.collate([task.test_set[place]]))
+        return digest.hexdigest()
+
+    first = min(READ_TWICE, len(task.test_set))
+    if digest_of(first) != digest_of(first):
+        raise InputError("test_set gives other values at each reading; pass samples without augmentation.")
+    return digest_of(len(task.test_set))
 
 
 def run(made: Plan, *, progress: bool = False) -> Pieces:
@@ -125,13 +150,20 @@ def run(made: Plan, *, progress: bool = False) -> Pieces:
         while len(found) < len(jobs):
             before = len(found)
             for name, number, file, make in jobs:
-                if (name, number) not in found and (piece := made_once(file, samples, make)) is not None:
+                if (name, number) in found or not _has_its_original(name, number, found):
+                    continue
+                if (piece := made_once(file, samples, make)) is not None:
                     found[name, number] = piece
                     bar.advance(1)
             if len(found) == before:
                 time.sleep(PAUSE)
     names = dict.fromkeys(name for name, *_ in jobs)
     return {name: [found[name, number] for number in range(made.models)] for name in names}
+
+
+def _has_its_original(name: str, number: int, found: Mapping[tuple[str, int], Piece]) -> bool:
+    """Whether a method's model is there to begin with: else two processes would train the same one."""
+    return name in ("original", "retrained") or ("original", number) in found
 
 
 @cache
