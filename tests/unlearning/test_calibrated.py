@@ -72,7 +72,7 @@ def test_newtons_own_length_is_found_where_the_step_is_exact():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [0.2, 1, 10, 50])
+@pytest.mark.parametrize("times", [0.2, 50])
 def test_forgotten_samples_get_the_loss_of_unseen_ones_whatever_the_weight_decay(network, times):
     """A wrong weight decay makes Newton's step too long or too short, and its length makes up for it."""
     guess = replace(network, weight_decay=times * network.weight_decay)
@@ -87,8 +87,7 @@ def test_forgotten_samples_get_the_loss_of_unseen_ones_whatever_the_weight_decay
 
     before = float(losses_on(network, network.model, torch.cat(groups)).mean())
     assert missed(Calibrated(groups=20)) < 0.3 * (aim - before)
-    if times != 1:
-        assert missed(Step("all")) > 0.5 * (aim - before)
+    assert missed(Step("all")) > 0.5 * (aim - before)
 
 
 def test_the_outcome_says_the_length(network):
