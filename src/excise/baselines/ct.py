@@ -25,9 +25,9 @@ def ct(
     *,
     seed: int,
     forgotten: Ids = (),
-    lr: float = 0.01,
-    epochs: int = 3,
     momentum: float = 0.9,
+    epochs: int = 3,
+    lr: float = 0.01,
     batch_size: int = 64,
 ) -> nn.Module:
     """Swap height and width of all convolution kernels, then train on the retained samples.

@@ -7,18 +7,12 @@ from pathlib import Path
 
 import click
 
-from excise.cli.options import FILE, require_writable, task_option
+from excise.cli.options import FILE, listed, print_table, request_option, require_writable, task_option
 
 
 @click.command()
 @task_option
-@click.option(
-    "--forget",
-    "spec",
-    required=True,
-    metavar="SPEC",
-    help="random:1%, class:3, class:3:100, hardest:20, ids:3,5,9 or ids:FILE.",
-)
+@request_option
 @click.option("--methods", metavar="A,B,...", help="Which to compare.  [default: all]")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Repetitions.")
 @click.option("--retrainings", type=click.IntRange(min=2), default=3, show_default=True, help="Of every request.")
@@ -59,19 +53,14 @@ def compare(
     found = compare_methods(
         load_task(address),
         spec,
-        methods=None if methods is None else [word.strip() for word in methods.split(",") if word.strip()],
+        methods=None if methods is None else listed(methods),
         seeds=seeds,
         retrainings=retrainings,
         tune=not no_tuning,
         cache=cache or KEPT_IN,
         progress=sys.stderr.isatty(),
     )
-    if markdown:
-        click.echo(compare_table.markdown(found))
-    else:
-        from rich.console import Console
-
-        compare_table.show(found, Console())
+    print_table(found, compare_table, markdown=markdown)
     if out is not None:
         write_json(out, found.as_dict())
     if plot is not None:

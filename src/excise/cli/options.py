@@ -30,6 +30,13 @@ FILE = FilePath(path_type=Path)
 task_option = click.option(
     "--task", "address", required=True, metavar="MODULE:FACTORY", help="A function that makes the excise.Task."
 )
+request_option = click.option(
+    "--forget",
+    "spec",
+    required=True,
+    metavar="SPEC",
+    help="random:1%, class:3, class:3:100, hardest:20, ids:3,5,9 or ids:FILE.",
+)
 seed_option = click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),  # what torch takes
@@ -144,3 +151,18 @@ def proof_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (json_option, seed_option, page_options, show_samples_option):
         command = option(command)
     return command
+
+
+def listed(words: str) -> list[str]:
+    """Words between commas."""
+    return [word.strip() for word in words.split(",") if word.strip()]
+
+
+def print_table(found: Any, tables: Any, *, markdown: bool) -> None:
+    """Print an outcome by the module that knows its table, for a page or for a terminal."""
+    if markdown:
+        click.echo(tables.markdown(found))
+        return
+    from rich.console import Console
+
+    tables.show(found, Console())

@@ -7,18 +7,12 @@ from pathlib import Path
 
 import click
 
-from excise.cli.options import FILE, require_writable, seed_option, task_option
+from excise.cli.options import FILE, listed, print_table, request_option, require_writable, seed_option, task_option
 
 
 @click.command()
 @task_option
-@click.option(
-    "--forget",
-    "spec",
-    required=True,
-    metavar="SPEC",
-    help="random:1%, class:3, class:3:100, hardest:20, ids:3,5,9 or ids:FILE.",
-)
+@request_option
 @click.option("--methods", metavar="A,B,...", default="step", show_default=True, help="Which to run.")
 @click.option(
     "--models",
@@ -59,7 +53,7 @@ def population(
     from excise.training.retraining import KEPT_IN
 
     require_writable(out, "--out", (".json",))
-    names = [word.strip() for word in methods.split(",") if word.strip()]
+    names = listed(methods)
     if not names:
         raise InputError(f"--methods {methods!r} has no method; name some, such as step,fine-tune.")
     found = run_population(
@@ -71,12 +65,7 @@ def population(
         cache=cache or KEPT_IN,
         progress=sys.stderr.isatty(),
     )
-    if markdown:
-        click.echo(table.markdown(found))
-    else:
-        from rich.console import Console
-
-        table.show(found, Console())
+    print_table(found, table, markdown=markdown)
     if out is not None:
         write_json(out, found.as_dict())
         click.echo(f"wrote {out}", err=markdown)
