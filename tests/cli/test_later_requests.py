@@ -110,6 +110,7 @@ def test_weights_of_another_training_set_or_architecture_are_refused(run, tmp_pa
         ({"forgotten": [4]}, "all of them among forgotten"),
         ({"ids": [3, 3]}, "each once"),
         ({"seconds": 10**400}, "damaged"),
+        ({"shortened": [[None], {}]}, "shortened must be a sentence"),
         ({"keys": [{}]}, "keys must hold words"),
         ({"certificate": {"kind": 1}}, "damaged certificate"),
     ],

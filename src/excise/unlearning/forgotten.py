@@ -202,6 +202,8 @@ def _as_field(name: str, value: Any) -> Any:
         return tuple(value)
     if name in LATER and value is None:
         return "" if name == "shortened" else None
+    if name == "shortened" and not isinstance(value, str):
+        raise ValueError(f"{name} must be a sentence")
     if name in NUMBERS:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise ValueError(f"{name} must be a number")
