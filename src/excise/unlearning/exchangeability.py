@@ -24,29 +24,9 @@ from excise.task import objective
 from excise.task.parameters import move, trainable
 from excise.task.task import Task
 
-LENGTHS = (
-    0.0,
-    0.05,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.6,
-    0.8,
-    1.0,
-    1.25,
-    1.5,
-    2.0,
-    3.0,
-    5.0,
-    8.0,
-    12.0,
-    20.0,
-    30.0,
-    50.0,
-)
+FINE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5)
+COARSE = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 50.0)  # for a weight decay that was guessed too large
+LENGTHS = (*FINE, *COARSE)
 """Multiples of the Newton step that are tried; between them the loss is taken for linear."""
 GROUP = 40  # samples that are forgotten together
 MOST_OF_SET = 0.02  # of the training set: a larger group would show what a larger request does
