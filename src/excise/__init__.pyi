@@ -43,6 +43,7 @@ from .training.exact import exact_fit as exact_fit
 from .training.loop import fit as fit
 from .training.trace import GradientRecorder as GradientRecorder
 from .training.trace import GradientTrace as GradientTrace
+from .unlearning.auto import Auto as Auto
 from .unlearning.calibrated import Calibrated as Calibrated
 from .unlearning.convergence import NotConvergedWarning as NotConvergedWarning
 from .unlearning.descent import Descent as Descent
@@ -51,6 +52,7 @@ from .unlearning.forgotten import Forgotten as Forgotten
 from .unlearning.guard import Guard as Guard
 from .unlearning.method import method_names as method_names
 from .unlearning.paper import PaperStep as PaperStep
+from .unlearning.predicted import Predicted as Predicted
 from .unlearning.selection import AllSlices as AllSlices
 from .unlearning.selection import AtRandom as AtRandom
 from .unlearning.selection import Joint as Joint

@@ -87,7 +87,7 @@ def test_what_goes_wrong_is_said(run, tmp_path, changes, message):
 def test_the_record_is_written(run, weights, tmp_path):  # noqa: ARG001
     done = run(
         *("forget", "--task", "forget_factory:task", "--ids", "3", "--model", "in.pt"),
-        *("--out", "out.pt", "--report", "record.json", "--seed", 7),
+        *("--out", "out.pt", "--report", "record.json", "--seed", 7, "--method", "step"),
     )
     assert done.exit_code == 0, done.output
     assert "wrote record.json" in done.output
@@ -161,12 +161,12 @@ def test_a_rule_instead_of_ids_and_a_method(run, method):
         (["--method", "drft"], "Did you mean 'drift'"),
         (["--method", "drift", "--set", "size=2"], "Drift does not heed size; Step does"),
         (["--method", "descent", "--set", "selection.chare=2"], "PerLayer does not heed chare"),
-        (["--set", "size.deep=2"], "size has no options of its own"),
+        (["--method", "step", "--set", "size.deep=2"], "size has no options of its own"),
         (["--set", "steps"], "OPTION=VALUE, not 'steps'"),
-        (["--set", "size=abc"], "size must be a positive number, not 'abc'"),
+        (["--method", "step", "--set", "size=abc"], "size must be a positive number, not 'abc'"),
         (["--method", "ssd", "--guard", "3"], "ssd does not heed guard"),
         (["--method", "ssd", "--set", "size=3"], "ssd does not heed size"),
-        (["--set", "selection=al"], "Did you mean 'all'"),
+        (["--method", "step", "--set", "selection=al"], "Did you mean 'all'"),
         (["--guard", "0.5"], "factor of 1 or more, or none, not '0.5'"),
         (["--guard", "x"], "not 'x' (it is no number)"),
         (["--method", "descent", "--guard", "2"], "descent does not heed guard; step and drift do"),

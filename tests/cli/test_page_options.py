@@ -34,6 +34,7 @@ def test_the_record_says_when_by_whom_and_from_which_files(run, tmp_path):
     assert run(*FORGET).exit_code == 0
     before = sha256sum(tmp_path / "out.safetensors")
     words = ("--ids", "8", "--model", "out.safetensors", "--out", "out.safetensors", "--report", "record.json")
+    words += ("--method", "step")
     done = run("forget", "--task", "forget_factory:tested", *words, "--reference", "GDPR-17", "--operator", "Ann")
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "record.json").read_text())

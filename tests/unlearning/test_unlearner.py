@@ -163,7 +163,7 @@ def test_what_is_reported(logistic):
 
 
 def test_stability_over_seeds(logistic):
-    shares = Unlearner(logistic).stability([17], seeds=range(4))
+    shares = Unlearner(logistic, "step").stability([17], seeds=range(4))
     assert all(0 < share <= 1 for share in shares.values())
     assert max(shares.values()) >= 0.75
 
@@ -555,7 +555,7 @@ def test_a_sample_whose_loss_never_changes_can_still_be_forgotten(logistic):
 
 
 def test_stages_tell_where_the_time_went(logistic):
-    done = Unlearner(logistic).forget([3])
+    done = Unlearner(logistic, "step").forget([3])
     assert list(done.stages) == ["watching the samples", "choosing slices", "taking the step"]
     assert sum(done.stages.values()) <= done.seconds
 

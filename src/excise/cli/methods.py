@@ -18,10 +18,11 @@ if TYPE_CHECKING:  # they load torch
 
 method_option = click.option(
     "--method",
-    default="step",
+    default="auto",
     show_default=True,
     metavar="NAME",
-    help="How to forget: step (one Newton step), descent (several), drift (a pass over the retained samples), thorough "
+    help="How to forget: auto (chooses, and says why), predicted (move to predicted answers), step (one Newton "
+    "step), descent (several), drift (a pass over the retained samples), thorough "
     "(three), class (for a whole class of the model), images or mirrored-images (known by heart), or another method's "
     "name, such as ssd.",
 )

@@ -48,6 +48,11 @@ class LayerCurvature(Protocol):
         """(C_PP + damping I)⁻¹ of each of a stack of matrices, units × width, on some of the layer's units."""
         ...
 
+    @property
+    def trace(self) -> float:
+        """Sum of its eigenvalues."""
+        ...
+
     def to(self, device: torch.device) -> LayerCurvature:
         """The same on another device."""
         ...
@@ -81,6 +86,13 @@ class KroneckerFactors:
         vectors = self.input_eigenvectors
         return matrices * plain + ((matrices @ vectors) * (along - plain)) @ vectors.T
 
+    @property
+    def trace(self) -> float:
+        """Sum of its eigenvalues."""
+        outputs = self.output_factor.sum() if self.output_factor.ndim == 1 else self.output_factor.trace()
+        width, rank = self.input_eigenvectors.shape
+        return float(outputs * (self.input_eigenvalues.sum() + (width - rank) * self.mean_of_rest))
+
     def to(self, device: torch.device) -> KroneckerFactors:
         """The same on another device."""
         return KroneckerFactors(
@@ -101,6 +113,11 @@ class Diagonal:
     def solve(self, matrices: Tensor, units: Tensor, damping: float) -> Tensor:
         """(Σ v² + damping)⁻¹ times each of a stack of matrices, units × width."""
         return matrices / (self.values[units] + damping)
+
+    @property
+    def trace(self) -> float:
+        """Sum of its eigenvalues."""
+        return float(self.values.sum())
 
     def to(self, device: torch.device) -> Diagonal:
         """The same on another device."""
@@ -160,6 +177,22 @@ class KroneckerPlusRows:
             return torch.cat([one.solve(matrix[None], which, damping).flatten() for one, matrix, which in parts])
 
         return solve
+
+    def solve_rows(self, block: Block, rows: Tensor, damping: float) -> Tensor:
+        """K⁻¹ of each row, without the exact rows S."""
+        units = [chosen.units.to(rows.device) for chosen in block.chosen]
+        shapes = [(len(chosen.units), self.rows[chosen.layer].shape[2]) for chosen in block.chosen]
+        pieces = rows.split([math.prod(shape) for shape in shapes], dim=1)
+        solved = [
+            self.factors[chosen.layer].solve(piece.reshape(-1, *shape), which, damping).flatten(1)
+            for chosen, piece, shape, which in zip(block.chosen, pieces, shapes, units, strict=True)
+        ]
+        return torch.cat(solved, 1)
+
+    @property
+    def trace(self) -> float:
+        """Of the curvature without damping."""
+        return sum(one.trace for one in self.factors) + sum(float((rows.double() ** 2).sum()) for rows in self.rows)
 
     def _matrices(self, block: Block, vector: Tensor) -> list[Tensor]:
         shapes = [(len(chosen.units), self.rows[chosen.layer].shape[2]) for chosen in block.chosen]

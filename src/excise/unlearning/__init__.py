@@ -1,5 +1,6 @@
 """Deleting samples from a trained model."""
 
+from excise.unlearning.auto import Auto
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.descent import Descent
 from excise.unlearning.drift import Drift
@@ -7,6 +8,7 @@ from excise.unlearning.forgotten import Forgotten
 from excise.unlearning.guard import Guard
 from excise.unlearning.method import Applied, Method, Removal, Workspace, method_named, method_names, register
 from excise.unlearning.paper import PaperStep
+from excise.unlearning.predicted import Predicted
 from excise.unlearning.selection import (
     AllSlices,
     AtRandom,
@@ -23,6 +25,7 @@ __all__ = [
     "AllSlices",
     "Applied",
     "AtRandom",
+    "Auto",
     "Calibrated",
     "Descent",
     "Drift",
@@ -34,6 +37,7 @@ __all__ = [
     "OneSlice",
     "PaperStep",
     "PerLayer",
+    "Predicted",
     "Removal",
     "SliceSelection",
     "Step",

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from excise._support.checks import positive, whole
 from excise._support.names import fill_in
 from excise.curvature.strategies import Cached, Curvature, InverseCurvature, curvature_named
-from excise.errors import NothingForgotten
 from excise.task.task import evaluating
 from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.drift import Drift
-from excise.unlearning.exchangeability import Length, length_by_exchangeability
+from excise.unlearning.exchangeability import Length, length_by_exchangeability, nothing_to_forget
 from excise.unlearning.method import Applied, Removal, Workspace, register
 from excise.unlearning.selection import AllSlices
 from excise.unlearning.step import Step
@@ -86,11 +85,7 @@ class Calibrated:
         """Take the step, or as much of it as the guard allows."""
         length = prepared.length
         if length.value == 0:
-            raise NothingForgotten(
-                f"the model's mean loss is {length.known_loss:.3g} on samples that it was trained on and "
-                f"{length.held_out_loss:.3g} on held-out ones: it knows the first no better, so no step was taken and "
-                "nothing is forgotten. Another method (--method step) takes one all the same."
-            )
+            raise nothing_to_forget(length.known_loss, length.held_out_loss)
         done = self._taken(length.value).apply(workspace, prepared.inverse, model, removal)
         said = f"the step has {length.value:.2g} of Newton's length, at which forgotten samples look like held-out ones"
         if not length.reached:

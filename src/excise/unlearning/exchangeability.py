@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from excise.curvature.strategies import InverseCurvature
-from excise.errors import InputError
+from excise.errors import InputError, NothingForgotten
 from excise.slices.slices import Block
 from excise.task import objective
 from excise.task.parameters import move, trainable
@@ -93,6 +93,15 @@ def _curves(
         yield group, np.array(losses)
 
 
+def nothing_to_forget(known_loss: float, held_out_loss: float) -> NothingForgotten:
+    """The error that a model knows its training samples no better than others."""
+    return NothingForgotten(
+        f"the model's mean loss is {known_loss:.3g} on samples that it was trained on and {held_out_loss:.3g} on "
+        "held-out ones: it knows the first no better, so no step was taken and nothing is forgotten. Another method "
+        "(--method step) takes one all the same."
+    )
+
+
 @dataclass(frozen=True)
 class HeldOutLoss:
     """Mean loss of samples that the model never saw, by class where they have one."""
@@ -100,6 +109,8 @@ class HeldOutLoss:
     task: Task
     mean: float
     by_class: dict[int, float]
+    ids: Tensor
+    """Their positions in the test set."""
 
     @staticmethod
     def of(task: Task, model: nn.Module, seed: int) -> HeldOutLoss:
@@ -118,9 +129,9 @@ class HeldOutLoss:
                 targets.append(task.targets_in(batch).cpu())
         each, labels = torch.cat(losses), torch.cat(targets)
         if labels.ndim != 1 or labels.is_floating_point():
-            return HeldOutLoss(task, float(each.mean()), {})
+            return HeldOutLoss(task, float(each.mean()), {}, order)
         by_class = {int(label): float(each[labels == label].mean()) for label in labels.unique()}
-        return HeldOutLoss(task, float(each.mean()), by_class)
+        return HeldOutLoss(task, float(each.mean()), by_class, order)
 
     def expected(self, group: Tensor) -> float:
         """The mean loss of held-out samples of the group's classes; a class without any counts as the mean."""

@@ -5,6 +5,7 @@ A small sample of retained data tells, after every step, whether the rest of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from excise.task.task import Task
 from excise.unlearning.convergence import require_finite
 
 MOST, LEAST = 64, 16
+CHANCE = 2.0  # standard deviations of answers that change for no reason
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,31 @@ class Guard:
     samples: int | None = None
     """How many retained samples tell that rise; None for 64, and fewer where inputs are large. Losses that are near 0
     but for a few samples need more, at the cost of every request."""
+    points: float = 0.5
+    """How many points of accuracy retained and held-out samples may lose, beyond chance; heeded by ``Predicted``."""
 
     def __post_init__(self) -> None:
         require(is_number(self.factor) and self.factor >= 1, "factor", self.factor, "1 or more")
         require(is_number(self.rise) and self.rise >= 0, "rise", self.rise, "0 or more")
         if self.samples is not None:
             whole(self.samples, "samples")
+        require(is_number(self.points) and self.points >= 0, "points", self.points, "0 or more")
 
     def limit(self, loss: float) -> float:
         """The most that a loss may become."""
         return max(self.factor * loss, loss + self.rise)
+
+
+def points_lost(before: Tensor, after: Tensor) -> float:
+    """How many points of accuracy are lost beyond chance, by which samples were right before and are after.
+
+    >>> all_right = torch.ones(100, dtype=torch.bool)
+    >>> points_lost(all_right, all_right), points_lost(all_right, ~all_right)
+    (0.0, 80.0)
+    """
+    lost, won = int((before & ~after).sum()), int((~before & after).sum())
+    chance = CHANCE * math.sqrt(lost + won)
+    return 100 * max(0.0, lost - won - chance) / max(1, len(before))
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ class Unlearner(Locked):
 
     Args:
         task: The model, its loss and its data.
-        method: How to forget: an object such as ``Step()``, ``Descent()``, ``Drift()`` or ``PaperStep(trace)``, which
-            holds its options, or a name (``excise.method_names()`` lists them).
+        method: How to forget: ``"auto"`` chooses, and says why. Else an object such as ``Predicted()``, ``Step()`` or
+            ``Drift()``, which holds its options, or a name (``excise.method_names()`` lists them).
         guard: How much the loss of retained samples may rise; None for no guard.
         privacy: What noise rests on, for requests with ``epsilon`` and ``delta``.
         forgotten: Ids that were forgotten from the model before, by an unlearner that is no more: they count as gone,
@@ -64,7 +64,7 @@ class Unlearner(Locked):
     def __init__(
         self,
         task: Task,
-        method: Method | str = "step",
+        method: Method | str = "auto",
         *,
         guard: Guard | None = DEFAULT_GUARD,
         privacy: Privacy | None = None,
@@ -96,7 +96,7 @@ class Unlearner(Locked):
             check_convergence(task, self._model, self.residual())
 
     @classmethod
-    def load(cls, path: str | Path, task: Task, method: Method | str = "step", **options: Any) -> Unlearner:
+    def load(cls, path: str | Path, task: Task, method: Method | str = "auto", **options: Any) -> Unlearner:
         """Go on from weights that ``Forgotten.save`` wrote: what is gone from them stays gone.
 
         The weights go into a copy of the task's model; weights of another training set or architecture are refused.

@@ -1,0 +1,98 @@
+"""Margins of samples and how they change with the weights.
+
+The margin φ = z_c - log Σ_{j≠c} exp z_j of a sample of class c tells all that cross-entropy knows of it: the loss is
+log(1 + exp -φ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from excise.slices.slices import Block
+from excise.task.parameters import trained_parameters
+from excise.task.task import Task
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Of some samples, in double precision."""
+
+    values: Tensor
+    weights: Tensor
+    """How much each sample's loss counts, by its class or by itself."""
+    classes: Tensor
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def at(self, which: Tensor) -> Margins:
+        """Those of some of the samples."""
+        return Margins(self.values[which], self.weights[which], self.classes[which])
+
+    def joined(self, other: Margins) -> Margins:
+        """Those of both."""
+        pairs = ((self.values, other.values), (self.weights, other.weights), (self.classes, other.classes))
+        return Margins(*(torch.cat(pair) for pair in pairs))
+
+    @property
+    def losses(self) -> Tensor:
+        """Cross-entropy."""
+        return self.weights * nn.functional.softplus(-self.values)
+
+
+def has_margins(task: Task, model: nn.Module) -> bool:
+    """Whether the loss is cross-entropy of one class a sample, so that margins tell all of it."""
+    with torch.no_grad():
+        outputs, targets = task.outputs(model, task.batch([0]))
+        classes = task.plain_targets(targets)
+        if outputs.ndim != 2 or len(outputs) != 1 or outputs.shape[1] < 2 or classes.is_floating_point():
+            return False
+        smoothing = getattr(task.loss_module, "label_smoothing", 0.0)
+        return not smoothing and task.cross_entropy_weights(outputs, targets) is not None
+
+
+def margins(task: Task, model: nn.Module, ids: Sequence[int] | Tensor, dataset: Any = None) -> Margins:
+    """Margins of samples of the training set, or of another."""
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    with torch.no_grad():
+        for batch in task.batches(ids, task.batch_size_within_memory(256), dataset):
+            outputs, targets = task.outputs(model, batch)
+            weights = _weights(task, outputs, targets)
+            classes = task.plain_targets(targets)
+            found.append((margin_of(outputs.double(), classes).cpu(), weights.cpu(), classes.cpu()))
+    values, counts, labels = (torch.cat(part) for part in zip(*found, strict=True))
+    return Margins(values, counts, labels)
+
+
+def margin_of(outputs: Tensor, classes: Tensor) -> Tensor:
+    """The margin of each row of outputs.
+
+    >>> margin_of(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1])).tolist()
+    [2.0, 0.0]
+    """
+    at = classes.clamp_min(0)[:, None]  # a label that is ignored has weight 0, and any margin will do
+    others = outputs.scatter(1, at, -torch.inf)
+    return outputs.gather(1, at)[:, 0] - others.logsumexp(1)
+
+
+def margin_rows(task: Task, model: nn.Module, block: Block, ids: Sequence[int] | Tensor) -> Tensor:
+    """∇φ of each sample on the block, one row each."""
+    weights = trained_parameters(model)
+    rows = []
+    for number in torch.as_tensor(ids).tolist():
+        with torch.enable_grad():
+            outputs, targets = task.outputs(model, task.batch([number]))
+            margin = margin_of(outputs, task.plain_targets(targets)).sum()
+            gradients = torch.autograd.grad(margin, list(weights.values()), allow_unused=True, materialize_grads=True)
+        rows.append(block.gather(dict(zip(weights, gradients, strict=True))).detach())
+    return torch.stack(rows)
+
+
+def _weights(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    weights = task.cross_entropy_weights(outputs, targets)
+    return torch.ones(len(outputs), dtype=torch.double) if weights is None else weights.double()

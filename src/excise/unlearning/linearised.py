@@ -1,0 +1,191 @@
+"""What a network would say had it never seen some samples: linear in its weights, with the loss as it is.
+
+How strongly samples hold the weights is one number that the linear network does not know, as a training is stopped
+before it has come to rest. Exchangeability tells it: a retained sample, once forgotten, must look like a held-out one.
+It is found once for a model, and holds for requests of all kinds, since retained samples resist (see ``response``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from excise.curvature import kfac
+from excise.curvature.margins import Margins, margin_rows, margins
+from excise.slices.slices import Block, Slices
+from excise.task.parameters import trainable
+from excise.task.task import Task
+from excise.unlearning.response import added_pull, pull
+
+DAMPING = 1e-4  # share of the curvature's trace; the strength of the hold makes up for it
+ROW_BYTES = 2**31  # what the rows of retained samples may take, with their solutions
+RIDGE = 0.01  # share of a kernel's mean diagonal, where margins are to be moved by given amounts
+MOST_HOLD, TRIES = 100.0, 8  # of the search for the strength
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Some samples, their margins and how these change with the weights."""
+
+    ids: Tensor
+    margins: Margins
+    rows: Tensor
+    """∇φ, one row each."""
+    solved: Tensor
+    """C⁻¹∇φ / n."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def at(self, which: Tensor) -> Gradients:
+        """Some of them."""
+        return Gradients(self.ids[which], self.margins.at(which), self.rows[which], self.solved[which])
+
+    def without(self, gone: frozenset[int] | set[int]) -> Gradients:
+        """Those that are not forgotten; the same object where none is."""
+        left = ~torch.isin(self.ids, torch.tensor(sorted(gone), dtype=torch.long))
+        return self if bool(left.all()) else self.at(left)
+
+    def joined(self, other: Gradients) -> Gradients:
+        """Both."""
+        pairs = ((self.ids, other.ids), (self.rows, other.rows), (self.solved, other.solved))
+        ids, rows, solved = (torch.cat(pair) for pair in pairs)
+        return Gradients(ids, self.margins.joined(other.margins), rows, solved)
+
+
+def kernel(of: Gradients, by: Gradients) -> Tensor:
+    """How the margins of samples answer to the pull of others: ∇φ C⁻¹ ∇φᵀ / n."""
+    return (of.rows @ by.solved.T).double().cpu()
+
+
+@dataclass(frozen=True)
+class Linearised:
+    """A model as a linear one."""
+
+    task: Task
+    block: Block
+    curvature: kfac.KroneckerPlusRows
+    damping: float
+    mass: float
+    """Of the retained samples: how many, where all count the same."""
+
+    @staticmethod
+    def of(task: Task, model: nn.Module, slices: Slices, ids: Tensor, *, mass: float, seed: int) -> Linearised:
+        """With the curvature of these samples."""
+        found = kfac.cache(task, model, slices, ids, exact=0, seed=seed)
+        damping = max(DAMPING * found.trace, torch.finfo(torch.float32).tiny)
+        return Linearised(task, slices.block(range(len(slices))), found, damping, mass)
+
+    def most_rows(self, model: nn.Module) -> int:
+        """How many samples' gradients fit."""
+        return max(1, ROW_BYTES // (8 * self.block.size(trainable(model))))
+
+    def gradients(self, model: nn.Module, ids: Tensor) -> Gradients:
+        """Of samples of the training set."""
+        rows = margin_rows(self.task, model, self.block, ids)
+        solved = self.curvature.to(rows.device).solve_rows(self.block, rows, self.damping) / self.mass
+        return Gradients(ids, margins(self.task, model, ids), rows, solved)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the linear network says, once it has let go of the samples."""
+
+    margins: Tensor
+    """Of the forgotten samples."""
+    step: Tensor
+    """Of the weights, on the block."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Samples to forget and retained ones that resist, with their kernels: each is computed once."""
+
+    forgotten: Gradients
+    retained: Gradients
+    own: Tensor
+    """Kernel of the forgotten samples,"""
+    across: Tensor
+    """of forgotten by retained ones,"""
+    among: Tensor
+    """and of the retained ones."""
+
+    @staticmethod
+    def of(forgotten: Gradients, retained: Gradients, among: Tensor) -> Request:
+        """With the kernel of the retained samples, which is known."""
+        return Request(forgotten, retained, _symmetric(forgotten), kernel(forgotten, retained), among)
+
+    def with_more(self, more: Gradients) -> Request:
+        """With further retained samples."""
+        beside = kernel(more, self.retained)
+        among = _bordered(self.among, beside.T, _symmetric(more))
+        across = torch.cat([self.across, kernel(self.forgotten, more)], 1)
+        return Request(self.forgotten, self.retained.joined(more), self.own, across, among)
+
+    def predict(self, hold: float) -> Prediction:
+        """Let go of the samples, while the others resist."""
+        before, others = self.forgotten.margins, self.retained.margins
+        let_go = -hold * pull(before.values, before.weights)
+        added = added_pull(self.among, others.values, others.weights, self.across.T @ let_go)
+        margins = before.values + self.own @ let_go + self.across @ added
+        return Prediction(margins, self.step(let_go, added))
+
+    def step(self, of_forgotten: Tensor, of_retained: Tensor) -> Tensor:
+        """The step of the weights by which samples' pulls change so much."""
+        solved = self.forgotten.solved, self.retained.solved
+        return of_forgotten.to(solved[0]) @ solved[0] + of_retained.to(solved[1]) @ solved[1]
+
+    def correction(self, missed: Tensor) -> Tensor:
+        """The smallest step of the weights that moves margins by so much, those of the forgotten samples first."""
+        matrix = _bordered(self.own, self.across, self.among)
+        matrix = matrix + RIDGE * matrix.diagonal().mean() * torch.eye(len(matrix)).to(matrix)
+        return self.step(*torch.linalg.solve(matrix, missed).split([len(self.forgotten), len(self.retained)]))
+
+
+def _symmetric(some: Gradients) -> Tensor:
+    found = kernel(some, some)
+    return (found + found.T) / 2
+
+
+def _bordered(first: Tensor, across: Tensor, last: Tensor) -> Tensor:
+    return torch.cat([torch.cat([first, across], 1), torch.cat([across.T, last], 1)])
+
+
+def kernel_among(some: Gradients) -> Tensor:
+    """The kernel of samples with each other."""
+    return _symmetric(some)
+
+
+def strength(retained: Gradients, among: Tensor, groups: list[Tensor], aim: float) -> float:
+    """How strongly samples hold the weights: so that groups of retained ones, once forgotten, have this mean loss."""
+
+    def loss(hold: float) -> float:
+        return float(forgotten_on_trial(retained, among, groups, hold).losses.mean())
+
+    if loss(0.0) >= aim:
+        return 0.0
+    low, high = 0.0, 1.0
+    while loss(high) < aim:
+        low, high = high, 2 * high
+        if high > MOST_HOLD:
+            return MOST_HOLD
+    for _ in range(TRIES):
+        middle = (low + high) / 2
+        low, high = (middle, high) if loss(middle) < aim else (low, middle)
+    return (low + high) / 2
+
+
+def forgotten_on_trial(retained: Gradients, among: Tensor, groups: list[Tensor], hold: float) -> Margins:
+    """The margins of retained samples, each forgotten together with its group while the others resist."""
+    before = retained.margins
+    moved = before.values.clone()
+    for group in groups:
+        others = torch.ones(len(retained), dtype=torch.bool)
+        others[group] = False
+        let_go = -hold * pull(before.values[group], before.weights[group])
+        push = among[others][:, group] @ let_go
+        added = added_pull(among[others][:, others], before.values[others], before.weights[others], push)
+        moved[group] += among[group][:, group] @ let_go + among[group][:, others] @ added
+    return Margins(moved, before.weights, before.classes)

@@ -1,0 +1,224 @@
+"""Predicted answers: what the model would say had it never seen the samples, and the step that makes it say so."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from excise._support.checks import whole
+from excise.curvature import kfac
+from excise.curvature.margins import Margins, has_margins, margins
+from excise.errors import NeverSupportedError
+from excise.task.parameters import move, trainable
+from excise.task.task import evaluating
+from excise.unlearning.blankets import SelectedSlices
+from excise.unlearning.exchangeability import HeldOutLoss, nothing_to_forget
+from excise.unlearning.guard import points_lost
+from excise.unlearning.held_out_answers import HeldOutAnswers
+from excise.unlearning.linearised import Gradients, Linearised, Request, forgotten_on_trial, kernel_among, strength
+from excise.unlearning.method import Applied, Removal, Workspace, register
+from excise.unlearning.step import nothing_forgotten
+from excise.unlearning.suitability import warn_of_untouched
+
+SAMPLES = 4000  # retained ones among which those that a step would harm are looked for
+CURVATURE_SAMPLES = 1000
+GROUPS = 8  # of retained samples that are forgotten on trial
+BY_HEART = 0.25  # distance of predicted answers to held-out ones (Kolmogorov-Smirnov), from which on they are of no use
+ROUNDS = 4  # in which a model is moved to answers that are far from its own
+FIRST_ROUNDS = 2  # the same, to see which retained samples that harms
+SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
+WATCHED = 1000  # retained samples whose answers it watches
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What all requests share."""
+
+    network: Linearised
+    retained: Gradients
+    among: Tensor
+    """Their kernel."""
+    candidates: Tensor
+    """Retained samples among which those that a step would harm are looked for."""
+    margins: Margins
+    """Of these."""
+    hold: float
+    """How strongly samples hold the weights."""
+    known_loss: float
+    held_out_loss: float
+    answers: HeldOutAnswers
+    unseen: Tensor
+    """Positions in the test set of the held-out samples."""
+
+    @property
+    def by_heart(self) -> bool:
+        """Whether the model knows its samples so well that a linear network says nothing about them."""
+        return self.answers.distance > BY_HEART
+
+
+@register("predicted")
+@dataclass(frozen=True)
+class Predicted:
+    """Predict what the model would say about the samples had it never seen them, and move it to these answers.
+
+    The network is taken as linear in its weights, and retained samples resist (see ``linearised`` and ``response``). It
+    needs ``test_set``, whose samples tell once for a model how strongly training samples hold the weights, so that no
+    length and no weight decay has to be guessed. Of a model that knows its training samples by heart the answers are
+    those of held-out samples (see ``held_out_answers``). For losses that are cross-entropy of one class a sample.
+    """
+
+    trial: int = 200
+    """Retained samples, drawn at random, that are forgotten on trial to see how strongly they hold the weights."""
+    resisting: int = 64
+    """How many of them resist in a request,"""
+    harmed: int = 64
+    """and how many of those that a step without their resistance would harm most."""
+
+    heeds_guard: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        whole(self.trial, "trial")
+        whole(self.resisting, "resisting")
+        whole(self.harmed, "harmed", 0)
+
+    def check(self, workspace: Workspace) -> None:
+        """Refuse a model that can't be sliced, and a loss without margins."""
+        warn_of_untouched(workspace.task.model, workspace.slices)
+        if not can_predict(workspace):
+            raise NeverSupportedError(
+                "method predicted is for models that give every sample one class by cross-entropy without label "
+                "smoothing; take Calibrated() (--method calibrated) or Step() (--method step)."
+            )
+
+    def samples(self, workspace: Workspace, model: nn.Module) -> int:  # noqa: ARG002
+        """Those among which harmed ones are looked for."""
+        return SAMPLES
+
+    def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> Prepared:
+        """Curvature, gradients of samples that resist, and how strongly samples hold the weights."""
+        task = workspace.task
+        with evaluating(model):
+            unseen = HeldOutLoss.of(task, model, workspace.seed)
+            mass, few = task.mass(task.all_ids), ids[:CURVATURE_SAMPLES]
+            network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
+            retained = network.gradients(model, ids[: min(self.trial, network.most_rows(model))])
+            held_out = margins(task, model, unseen.ids, task.test_set)
+            seen = margins(task, model, ids)
+        among, groups = kernel_among(retained), list(torch.arange(len(retained)).tensor_split(GROUPS))
+        aim = unseen.expected(retained.ids)
+        hold = strength(retained, among, groups, aim)
+        answers = HeldOutAnswers(held_out, forgotten_on_trial(retained, among, groups, hold).values)
+        return Prepared(
+            network=network,
+            retained=retained.at(torch.arange(min(self.resisting, len(retained)))),
+            among=among[: self.resisting, : self.resisting].clone(),
+            candidates=ids,
+            margins=seen,
+            hold=hold,
+            known_loss=float(retained.margins.losses.mean()),
+            held_out_loss=aim,
+            answers=answers,
+            unseen=unseen.ids,
+        )
+
+    def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
+        """Move the model to the predicted answers, or as near as the guard allows."""
+        if prepared.hold == 0:
+            raise nothing_to_forget(prepared.known_loss, prepared.held_out_loss)
+        removal.stages.begin("predicting answers")
+        every = SelectedSlices(tuple(range(len(workspace.slices))))
+        start = copy.deepcopy(trainable(model))
+        request = _request(prepared, model, removal)
+        go = _teach if prepared.by_heart else _let_go
+        go(prepared, model, start, request, 1.0, FIRST_ROUNDS)
+        request = self._with_harmed(prepared, model, request, removal, start)
+        share = 1.0
+        while share >= LEAST_SHARE:
+            removal.stages.begin("taking the step")
+            go(prepared, model, start, request, share, ROUNDS)
+            losses = removal.retained.of_each(model)
+            if removal.retained.mean(losses) <= removal.retained.limit and _keeps_answers(prepared, model, removal):
+                return Applied(set(every.numbers), {}, share, _said(prepared, share), losses)
+            share *= SHORTER
+        raise nothing_forgotten(workspace, every, removal, "step")
+
+    def _with_harmed(
+        self, prepared: Prepared, model: nn.Module, request: Request, removal: Removal, start: dict[str, Tensor]
+    ) -> Request:
+        """The request with those retained samples whose loss rose most, so that they resist too."""
+        network, ids = prepared.network, prepared.candidates
+        risen = (margins(network.task, model, ids).losses - prepared.margins.losses).nan_to_num(nan=torch.inf)
+        out = torch.cat([request.retained.ids, torch.tensor(sorted(removal.gone))])
+        risen = risen.masked_fill(torch.isin(ids, out), -1)
+        most = risen.argsort(descending=True)[: min(self.harmed, network.most_rows(model))]
+        move(model, start, {})
+        harmed = ids[most[risen[most] > 0]]
+        return request.with_more(network.gradients(model, harmed)) if len(harmed) else request
+
+
+def can_predict(workspace: Workspace) -> bool:
+    """Whether the method is for such a task."""
+    task = workspace.task
+    with evaluating(task.model):
+        return has_margins(task, task.model) and kfac.can_cache(task, task.model, workspace.slices)
+
+
+def _request(prepared: Prepared, model: nn.Module, removal: Removal) -> Request:
+    """With those of the resisting samples that are not forgotten."""
+    left = ~torch.isin(prepared.retained.ids, torch.tensor(sorted(removal.gone), dtype=torch.long))
+    forgotten = prepared.network.gradients(model, torch.tensor(removal.ids))
+    return Request.of(forgotten, prepared.retained.at(left), prepared.among[left][:, left])
+
+
+def _let_go(
+    prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, share: float, rounds: int
+) -> None:
+    """Take the predicted step, in one round."""
+    del rounds
+    step = request.predict(share * prepared.hold).step
+    move(model, start, prepared.network.block.scatter(step, start))
+
+
+def _teach(
+    prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, share: float, rounds: int
+) -> None:
+    """Move the model until it gives answers that held-out samples get; those of retained samples stay."""
+    network, before = prepared.network, request.forgotten.margins
+    wanted = prepared.answers.instead_of(request.predict(prepared.hold).margins, before.classes)
+    wanted = before.values + share * (wanted - before.values)
+    move(model, start, {})
+    step = 0.0 * request.forgotten.solved[0]
+    for _ in range(rounds):
+        now = Request.of(network.gradients(model, request.forgotten.ids), request.retained, request.among)
+        kept = margins(network.task, model, request.retained.ids).values
+        missed = wanted - now.forgotten.margins.values, request.retained.margins.values - kept
+        step = step + now.correction(torch.cat(missed))
+        move(model, start, network.block.scatter(step, start))
+
+
+def _keeps_answers(prepared: Prepared, model: nn.Module, removal: Removal) -> bool:
+    """Whether retained and held-out samples are answered as well as before, but for what the guard allows."""
+    guard, task = removal.retained.guard, prepared.network.task
+    if guard is None:
+        return True
+    gone = torch.tensor(sorted(removal.gone))
+    which = (~torch.isin(prepared.candidates, gone)).nonzero()[:WATCHED, 0]
+    retained = margins(task, model, prepared.candidates[which]).values > 0
+    held_out = margins(task, model, prepared.unseen, task.test_set).values > 0
+    before = prepared.margins.values[which] > 0, prepared.answers.held_out.values > 0
+    return all(points_lost(*pair) <= guard.points for pair in zip(before, (retained, held_out), strict=True))
+
+
+def _said(prepared: Prepared, share: float) -> str:
+    words = "the answers are those predicted for a model that never saw the samples"
+    if prepared.by_heart:
+        words = (
+            "the model knows its samples by heart, so the answers are those that held-out samples of their class get"
+        )
+    if share < 1:
+        words += f"; the step went {share:.2g} of the way there, to protect the retained samples"
+    return words
