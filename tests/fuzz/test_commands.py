@@ -7,8 +7,7 @@ import shutil
 import pytest
 import torch
 from click.testing import CliRunner
-from fuzz.harness import Tried, fuzzed, no_drafts
-from hypothesis import given
+from fuzz.harness import Tried, no_drafts
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -136,10 +135,9 @@ def is_whole(path):
 
 @pytest.mark.slow
 def test_commands(furnish, tmp_path):
-    tried = Tried()
+    tried = Tried("commands")
 
-    @fuzzed("commands")
-    @given(lines())
+    @tried.on(lines())
     def check(words):
         furnish()
         old = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
@@ -153,4 +151,4 @@ def test_commands(furnish, tmp_path):
                 assert is_whole(path), f"{words!r} left {path.name} half written"
 
     check()
-    tried.require("commands")
+    tried.require()
