@@ -83,6 +83,23 @@ def test_an_unknown_kind_of_picture_is_named(tmp_path):
     assert not (tmp_path / "a.xyz").exists()
 
 
+@pytest.mark.parametrize("name", ["..png", "a.b.PNG", ". .png"])
+def test_a_picture_is_in_the_file_that_was_named(tmp_path, name):
+    """Also where matplotlib sees no ending in the name, and would write to another."""
+    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(1, 1))
+    write_figure(tmp_path / name, figure)
+    assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a", ".png", "..pt", "..", "a.pgf"])
+def test_a_name_of_no_kind_of_picture_is_refused(tmp_path, name):
+    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(1, 1))
+    with pytest.raises(InputError, match=r"needs an ending|could not be written|needs LaTeX"):
+        write_figure(f"{tmp_path}/{name}", figure)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_json_has_no_nan(tmp_path):
     with pytest.raises(ValueError, match="JSON compliant"):
         write_json(tmp_path / "a.json", {"a": float("nan")})

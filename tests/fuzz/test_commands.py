@@ -9,6 +9,7 @@ import torch
 from click.testing import CliRunner
 from fuzz.harness import Tried, no_drafts
 from hypothesis import strategies as st
+from PIL import Image
 from safetensors.torch import load_file
 
 from excise.cli import cli
@@ -124,13 +125,24 @@ def furnish(tmp_path, monkeypatch):
 
 def is_whole(path):
     """Whether a file that a command wrote can be read."""
-    if path.suffix == ".pt":
-        return bool(torch.load(path, weights_only=True))
-    if path.suffix == ".safetensors":
-        return bool(load_file(path))
-    if path.suffix == ".json":
-        return bool(json.loads(path.read_text()))
-    return path.suffix != ".html" or path.read_text().rstrip().endswith("</html>")
+    try:
+        if path.suffix == ".pt":
+            return bool(torch.load(path, weights_only=True))
+        if path.suffix == ".safetensors":
+            return bool(load_file(path))
+        if path.suffix == ".json":
+            return bool(json.loads(path.read_text()))
+        if path.suffix == ".png":
+            Image.open(path).load()
+    except Exception:
+        return False
+    return path.stat().st_size > 0 and (path.suffix != ".html" or path.read_text().rstrip().endswith("</html>"))
+
+
+@pytest.mark.parametrize("ending", [".pt", ".safetensors", ".json", ".html", ".png", ".csv"])
+def test_an_empty_file_is_not_whole(tmp_path, ending):
+    (tmp_path / f"a{ending}").touch()
+    assert not is_whole(tmp_path / f"a{ending}")
 
 
 @pytest.mark.slow
