@@ -1,5 +1,9 @@
 """Every file is there whole or not at all, whatever happens while it is written."""
 
+import os
+import stat
+from pathlib import Path
+
 import pytest
 from torch import nn
 
@@ -33,6 +37,24 @@ def test_after_an_error_the_old_file_is_whole(tmp_path):
         interrupted()
     assert file.read_text() == "old"
     assert strays(tmp_path) == []
+
+
+def test_the_content_is_on_the_disk_before_the_name_and_the_name_at_the_end(tmp_path, monkeypatch):
+    """Or a machine that loses its power has the name without the content, or neither."""
+    order, sync, replace = [], os.fsync, Path.replace
+
+    def watched_sync(descriptor):
+        order.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "content")
+        sync(descriptor)
+
+    def watched_replace(draft, target):
+        order.append("name")
+        return replace(draft, target)
+
+    monkeypatch.setattr(os, "fsync", watched_sync)
+    monkeypatch.setattr(Path, "replace", watched_replace)
+    write_whole(tmp_path / "a", "x")
+    assert order == ["content", "name", "folder"]
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
