@@ -5,6 +5,7 @@ import io
 import json
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from fuzz.harness import Tried, damaged, no_drafts
@@ -13,6 +14,7 @@ from safetensors.torch import save
 from torch import nn
 
 from excise import Task, Unlearner
+from excise.evidence.population import pieces
 from excise.evidence.sample_hashes import read_or_make_key
 from excise.report.sections import guarantee
 from excise.reproduce.framework.run import Run
@@ -122,6 +124,31 @@ def test_kept_models(tmp_path):
             assert all(tensor.isfinite().all() for tensor in found.fitted.model.state_dict().values())
             assert kept_model(tmp_path / name, like, lambda: made.fitted).from_file
         no_drafts(tmp_path)
+
+    check()
+    tried.require(refused=False)
+    assert 0 < sum(taken) < len(taken)
+
+
+@pytest.mark.slow
+def test_pieces_of_populations(tmp_path):
+    """A damaged one counts as none; what is read is what was written."""
+    sizes = {"forget": 2, "retain": 4, "test": 3}
+    margins = {name: np.arange(size) / 3 for name, size in sizes.items()}
+    pieces.write(tmp_path / "a.npz", pieces.Piece(margins, dict.fromkeys(sizes, 0.5), 2.5))
+    corpus = {"a.npz": (tmp_path / "a.npz").read_bytes(), "none.npz": b"PK"}
+    tried, taken = Tried("pieces of populations"), []
+
+    @tried.on(damaged(corpus))
+    def check(case):
+        name, content = case
+        (tmp_path / name).write_bytes(content)
+        with tried.ending(case):
+            found = pieces.read(tmp_path / name, sizes)
+            taken.append(found is not None)
+            if found is not None:
+                assert all(np.array_equal(found.margins[group], margins[group]) for group in sizes)
+                assert (found.seconds, found.accuracies) == (2.5, dict.fromkeys(sizes, 0.5))
 
     check()
     tried.require(refused=False)
