@@ -12,6 +12,7 @@ from torch import nn
 from excise._support.files import write_json
 from excise.comparison import table
 from excise.comparison.comparing import Comparison
+from excise.evidence.population import pieces
 from excise.report import page
 from excise.reproduce.framework.run import Run
 from excise.statistics.blanket import Blanket
@@ -130,6 +131,23 @@ class Kept:
         return version_in(found.fitted.model)
 
 
+class PopulationPiece:
+    name = "piece.npz"
+
+    def __init__(self):
+        self.sizes = {"forget": 1, "retain": 200_000, "test": 200_000}
+
+    def write(self, folder, version):
+        margins = {group: np.full(size, float(version)) for group, size in self.sizes.items()}
+        pieces.write(folder / self.name, pieces.Piece(margins, dict.fromkeys(self.sizes, 0.5), 1.0))
+
+    def check(self, folder):
+        with warnings.catch_warnings(action="error"):
+            found = pieces.read(folder / self.name, self.sizes)
+        (value,) = set(np.concatenate(list(found.margins.values())))
+        return int(value)
+
+
 @dataclass(frozen=True)
 class NoSettings:
     pass
@@ -178,6 +196,7 @@ OUTPUTS = {
     "comparison's plot": ComparisonPlot(),
     "blanket's plot": BlanketPlot(),
     "retrained model": Kept(),
+    "piece of a population": PopulationPiece(),
     "experiment's steps": Steps(),
 }
 

@@ -215,9 +215,11 @@ def test_a_folder_on_a_disk_that_is_read_only():
 # ---- one way to write
 
 WRITING = {"write_text", "write_bytes", "savefig", "save_file", "save", "to_csv", "to_parquet", "to_json", "tofile"}
+WRITING |= {"savez", "savez_compressed", "savetxt", "to_pickle", "imsave", "copyfile", "copy2"}
 HERE = {  # inside whole_file, or into memory
     "_support/files.py": {"write_bytes", "savefig"},
     "task/weights.py": {"save_file", "save", "open"},
+    "evidence/population/pieces.py": {"savez"},
     "training/model_cache.py": {"save_file"},
     "reproduce/framework/steps.py": {"save"},
     "reproduce/__init__.py": {"savefig"},

@@ -1,5 +1,9 @@
 """Every file is there whole or not at all, whatever happens while it is written."""
 
+import os
+import stat
+from pathlib import Path
+
 import pytest
 from torch import nn
 
@@ -33,6 +37,24 @@ def test_after_an_error_the_old_file_is_whole(tmp_path):
         interrupted()
     assert file.read_text() == "old"
     assert strays(tmp_path) == []
+
+
+def test_the_content_is_on_the_disk_before_the_name_and_the_name_at_the_end(tmp_path, monkeypatch):
+    """Or a machine that loses its power has the name without the content, or neither."""
+    order, sync, replace = [], os.fsync, Path.replace
+
+    def watched_sync(descriptor):
+        order.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "content")
+        sync(descriptor)
+
+    def watched_replace(draft, target):
+        order.append("name")
+        return replace(draft, target)
+
+    monkeypatch.setattr(os, "fsync", watched_sync)
+    monkeypatch.setattr(Path, "replace", watched_replace)
+    write_whole(tmp_path / "a", "x")
+    assert order == ["content", "name", "folder"]
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
@@ -81,6 +103,23 @@ def test_an_unknown_kind_of_picture_is_named(tmp_path):
         write_figure(tmp_path / "a.xyz", figure)
     assert strays(tmp_path) == []
     assert not (tmp_path / "a.xyz").exists()
+
+
+@pytest.mark.parametrize("name", ["..png", "a.b.PNG", ". .png"])
+def test_a_picture_is_in_the_file_that_was_named(tmp_path, name):
+    """Also where matplotlib sees no ending in the name, and would write to another."""
+    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(1, 1))
+    write_figure(tmp_path / name, figure)
+    assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a", ".png", "..pt", "..", "a.pgf"])
+def test_a_name_of_no_kind_of_picture_is_refused(tmp_path, name):
+    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(1, 1))
+    with pytest.raises(InputError, match=r"needs an ending|could not be written|needs LaTeX"):
+        write_figure(f"{tmp_path}/{name}", figure)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_json_has_no_nan(tmp_path):

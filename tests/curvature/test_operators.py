@@ -147,6 +147,28 @@ def test_rows_square_to_the_gauss_newton_matrix(make, loss):
     torch.testing.assert_close(V.T @ V, E @ dense(task, "ggn") @ E.T, atol=1e-10, rtol=1e-7)
 
 
+@pytest.mark.parametrize("tie", ["a module used twice", "two modules of one weight"])
+@pytest.mark.parametrize("kind", ["hessian", "fisher"])
+def test_what_is_used_twice_counts_twice_and_stays_in_the_model(tie, kind):
+    first, second = (nn.Linear(3, 3, bias=False).double() for _ in range(2))
+    second.weight = first.weight
+    model = nn.Sequential(first, nn.Tanh(), first if tie == "a module used twice" else second)
+    x, y = torch.randn(N, 3).double(), torch.arange(N) % 3
+    task = Task(model, nn.CrossEntropyLoss(), TensorDataset(x, y))
+    weight = model[0].weight
+
+    def losses(w):
+        return functional.cross_entropy(torch.tanh(x @ w.view(3, 3).T) @ w.view(3, 3).T, y, reduction="none")
+
+    truth = torch.autograd.functional.hessian(lambda w: losses(w).mean(), weight.detach().flatten())
+    if kind == "fisher":
+        G = torch.autograd.functional.jacobian(losses, weight.detach().flatten())
+        truth = G.T @ G / N
+    operator = curvature(task, model, whole_model_block(model), range(N), kind=kind)
+    torch.testing.assert_close(operator.dense(weight.detach()), truth, atol=1e-10, rtol=1e-8)
+    assert all(layer.weight is weight for layer in (model[0], model[2]))
+
+
 def test_gradient_is_the_sum_over_the_samples():
     task = problem(mlp)
     found = gradient(task, task.model, [1, 5, 6], batch_size=2)

@@ -48,6 +48,7 @@ def test_attributes(tmp_path):
         (ATTRIBUTES.replace("000003.jpg -1 -1", "000003.jpg -1 0"), "line 5"),
         (ATTRIBUTES.replace("000003.jpg -1 -1", "000003.jpg -1 x"), "line 5"),
         (ATTRIBUTES.replace("000003.jpg -1 -1", "000003.jpg -1 255"), "line 5"),
+        (ATTRIBUTES.replace("000003.jpg -1 -1", "000003.jpg -1 1e6666666667"), "line 5"),  # kills pandas' quick reader
         (ATTRIBUTES.replace("000002.jpg", "000004.jpg"), r"has '000004\.jpg' in line 4 instead of '000002\.jpg'"),
         (ATTRIBUTES[2:], "doesn't start with the number of images"),
         ("3\nBald\n", "holds 0"),

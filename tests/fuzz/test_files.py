@@ -5,15 +5,16 @@ import io
 import json
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
-from fuzz.harness import Tried, damaged, fuzzed, no_drafts
-from hypothesis import given
+from fuzz.harness import Tried, damaged, no_drafts
 from hypothesis import strategies as st
 from safetensors.torch import save
 from torch import nn
 
 from excise import Task, Unlearner
+from excise.evidence.population import pieces
 from excise.evidence.sample_hashes import read_or_make_key
 from excise.report.sections import guarantee
 from excise.reproduce.framework.run import Run
@@ -50,10 +51,9 @@ def test_weights_files_with_damaged_bytes(tmp_path):
     }
     target = model()
     before = copy.deepcopy(target.state_dict())
-    tried = Tried()
+    tried = Tried("weights by bytes")
 
-    @fuzzed("weights by bytes")
-    @given(damaged(corpus))
+    @tried.on(damaged(corpus))
     def check(case):
         name, content = case
         (tmp_path / name).write_bytes(content)
@@ -65,7 +65,7 @@ def test_weights_files_with_damaged_bytes(tmp_path):
             assert unchanged(target, before), f"{case!r} was refused, and changed the model"
 
     check()
-    tried.require("weights by bytes")
+    tried.require()
 
 
 TENSORS = st.one_of(
@@ -86,11 +86,10 @@ def test_weights_files_with_odd_parts(tmp_path):
     state = dict(model().state_dict())
     target = model()
     before = copy.deepcopy(target.state_dict())
-    tried = Tried()
+    tried = Tried("weights by parts")
     names = st.one_of(st.sampled_from(sorted(state)), st.text(max_size=5), st.integers(0, 3))
 
-    @fuzzed("weights by parts")
-    @given(st.dictionaries(names, TENSORS, max_size=2), st.lists(st.sampled_from(sorted(state)), max_size=2))
+    @tried.on(st.dictionaries(names, TENSORS, max_size=2), st.lists(st.sampled_from(sorted(state)), max_size=2))
     def check(parts, left_out):
         content = {name: part for name, part in state.items() if name not in left_out} | parts
         torch.save(content, tmp_path / "w.pt")
@@ -104,7 +103,7 @@ def test_weights_files_with_odd_parts(tmp_path):
 
     check()
     no_drafts(tmp_path)
-    tried.require("weights by parts")
+    tried.require()
 
 
 @pytest.mark.slow
@@ -113,10 +112,9 @@ def test_kept_models(tmp_path):
     like, made = model(), KeptModel(Fitted(model().eval(), (1.0, 0.5), 0.1, None), 0.2, from_file=False)
     write_model(tmp_path / "kept.safetensors", made, like)
     corpus = {"kept.safetensors": (tmp_path / "kept.safetensors").read_bytes(), "none.safetensors": b"{}"}
-    tried, taken = Tried(), []
+    tried, taken = Tried("caches"), []
 
-    @fuzzed("caches")
-    @given(damaged(corpus))
+    @tried.on(damaged(corpus))
     def check(case):
         name, content = case
         (tmp_path / name).write_bytes(content)
@@ -128,7 +126,32 @@ def test_kept_models(tmp_path):
         no_drafts(tmp_path)
 
     check()
-    assert tried.refused == 0
+    tried.require(refused=False)
+    assert 0 < sum(taken) < len(taken)
+
+
+@pytest.mark.slow
+def test_pieces_of_populations(tmp_path):
+    """A damaged one counts as none; what is read is what was written."""
+    sizes = {"forget": 2, "retain": 4, "test": 3}
+    margins = {name: np.arange(size) / 3 for name, size in sizes.items()}
+    pieces.write(tmp_path / "a.npz", pieces.Piece(margins, dict.fromkeys(sizes, 0.5), 2.5))
+    corpus = {"a.npz": (tmp_path / "a.npz").read_bytes(), "none.npz": b"PK"}
+    tried, taken = Tried("pieces of populations"), []
+
+    @tried.on(damaged(corpus))
+    def check(case):
+        name, content = case
+        (tmp_path / name).write_bytes(content)
+        with tried.ending(case):
+            found = pieces.read(tmp_path / name, sizes)
+            taken.append(found is not None)
+            if found is not None:
+                assert all(np.array_equal(found.margins[group], margins[group]) for group in sizes)
+                assert (found.seconds, found.accuracies) == (2.5, dict.fromkeys(sizes, 0.5))
+
+    check()
+    tried.require(refused=False)
     assert 0 < sum(taken) < len(taken)
 
 
@@ -148,10 +171,9 @@ def test_run_folders(tmp_path):
     steps = tmp_path / "sound" / "steps"
     corpus = {path.name: path.read_bytes() for path in steps.iterdir()}
     odd = {"list": b"[]", "null": b"null", "text": b'"x"', "deep": b"[" * 50_000, "number": b"1e999", "none": b""}
-    tried = Tried()
+    tried = Tried("run folders")
 
-    @fuzzed("run folders")
-    @given(damaged(corpus), st.one_of(st.none(), st.none(), st.sampled_from(sorted(odd))))
+    @tried.on(damaged(corpus), st.one_of(st.none(), st.none(), st.sampled_from(sorted(odd))))
     def check(case, instead):
         name, content = case
         folder = tmp_path / "damaged" / "steps"
@@ -166,7 +188,7 @@ def test_run_folders(tmp_path):
         no_drafts(tmp_path)
 
     check()
-    tried.require("run folders")
+    tried.require()
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +212,9 @@ VALUES = st.recursive(
 def test_records_and_keys(tmp_path, done):
     record = done.as_dict()
     claims = st.dictionaries(st.sampled_from([*record["certificate"], "other"]), VALUES, min_size=1, max_size=2)
-    tried = Tried()
+    tried = Tried("records")
 
-    @fuzzed("records")
-    @given(
+    @tried.on(
         st.dictionaries(st.sampled_from(sorted(record)), VALUES, max_size=2),
         claims,
         VALUES,
@@ -213,4 +234,4 @@ def test_records_and_keys(tmp_path, done):
             read_or_make_key(tmp_path / "key")
 
     check()
-    tried.require("records")
+    tried.require()

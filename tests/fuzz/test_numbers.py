@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fuzz.harness import Tried, fuzzed
-from hypothesis import given
+from fuzz.harness import Tried
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
@@ -48,7 +47,7 @@ def samples(draw):
 @pytest.mark.slow
 @np.errstate(all="ignore")
 def test_statistics():
-    tried = Tried()
+    tried = Tried("numbers")
     calls = {
         "xi": lambda case: excise.xi(case[2], case[0]),
         "codec": lambda case: excise.codec(case[0], case[1]),
@@ -58,14 +57,13 @@ def test_statistics():
         "lfoci": lambda case: excise.lfoci(case[1], case[0], n_jobs=1),
     }
 
-    @fuzzed("numbers")
-    @given(samples(), st.sampled_from(sorted(calls)))
+    @tried.on(samples(), st.sampled_from(sorted(calls)))
     def check(case, which):
         with tried.ending((which, case)):
             calls[which](case)
 
     check()
-    tried.require("numbers")
+    tried.require()
 
 
 class Stream(IterableDataset):
@@ -207,26 +205,24 @@ def attempt(fields, method, ids):
 
 @pytest.mark.slow
 def test_task_objects():
-    tried = Tried()
+    tried = Tried("task objects")
 
-    @fuzzed("task objects")
-    @given(tasks(), st.sampled_from(["step", "drift"]), st.one_of(st.just(0), st.integers(0, len(IDS) - 1)))
+    @tried.on(tasks(), st.sampled_from(["step", "drift"]), st.one_of(st.just(0), st.integers(0, len(IDS) - 1)))
     def check(odd, method, which):
         fields = {name: ODD[name][odd[name]]() if name in odd else make() for name, make in SOUND.items()}
         with tried.ending((odd, method, IDS[which])):
             attempt(fields, method, IDS[which])
 
     check()
-    tried.require("task objects")
+    tried.require()
 
 
 @pytest.mark.slow
 def test_tasks_with_extreme_numbers():
     """What comes out is finite, or it is refused."""
-    tried = Tried()
+    tried = Tried("extreme tasks")
 
-    @fuzzed("extreme tasks")
-    @given(
+    @tried.on(
         st.lists(st.tuples(st.integers(0, 19), st.integers(0, 1), st.sampled_from(EDGES[4:] + NOT_FINITE)), max_size=3),
         st.sampled_from([1.0, 1e-30, 1e30, 0.0, 1e-40]),
         st.sampled_from([1.0, 1e20, 1e-20, 0.0, float("nan")]),
@@ -244,4 +240,4 @@ def test_tasks_with_extreme_numbers():
             attempt({"model": model, "loss": nn.CrossEntropyLoss(), "train_set": data(inputs, Y)}, method, [3, 4])
 
     check()
-    tried.require("extreme tasks")
+    tried.require()

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from fuzz.harness import Tried, damaged, fuzzed
-from hypothesis import given
+from fuzz.harness import Tried, damaged
 from hypothesis import strategies as st
 from torch import nn
 
@@ -41,10 +40,11 @@ def task():
 @pytest.mark.slow
 def test_requests(task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tried = Tried()
+    tried = Tried("requests")
 
-    @fuzzed("requests")
-    @given(st.one_of(specs(), specs(), st.text(max_size=30), st.binary(max_size=9), st.none()), st.integers(-1, 2**65))
+    @tried.on(
+        st.one_of(specs(), specs(), st.text(max_size=30), st.binary(max_size=9), st.none()), st.integers(-1, 2**65)
+    )
     def check(spec, seed):
         with tried.ending((spec, seed)):
             found = parse_request(spec, task, seed=seed % 2**63 if seed % 3 else seed)
@@ -56,7 +56,7 @@ def test_requests(task, tmp_path, monkeypatch):
                 ids_in_text(spec)
 
     check()
-    tried.require("requests")
+    tried.require()
 
 
 FILES = {
@@ -73,14 +73,13 @@ FILES = {
 
 
 def test_files_of_ids(tmp_path):
-    tried = Tried()
+    tried = Tried("ids in files")
 
-    @fuzzed("ids in files")
-    @given(damaged(FILES))
+    @tried.on(damaged(FILES))
     def check(case):
         (tmp_path / "ids.txt").write_bytes(case[1])
         with tried.ending(case):
             ids_in_file(tmp_path / "ids.txt")
 
     check()
-    tried.require("ids in files")
+    tried.require()

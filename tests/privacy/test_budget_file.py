@@ -1,6 +1,7 @@
 """A budget in a file: two processes never spend more than there is, and nothing that was spent is lost."""
 
 import copy
+import errno
 import json
 import os
 import pickle
@@ -10,6 +11,7 @@ import time
 
 import pytest
 
+from excise._support import locks
 from excise.errors import InputError
 from excise.privacy import BudgetAccountant, RetrainRequired, ledger
 
@@ -122,7 +124,7 @@ def test_a_file_that_is_gone_is_no_empty_budget(tmp_path):
 @pytest.mark.parametrize("kernel", [True, False])
 def test_a_lock_that_is_held_is_waited_for_and_one_left_over_is_not(tmp_path, monkeypatch, kernel):
     if not kernel:
-        monkeypatch.setattr(ledger, "fcntl", None)
+        monkeypatch.setattr(locks, "fcntl", None)
     monkeypatch.setattr(ledger, "PATIENCE", 0.1)
     path = tmp_path / "budget.json"
     budget = BudgetAccountant.at(path, 1.0, 1e-5)
@@ -130,7 +132,20 @@ def test_a_lock_that_is_held_is_waited_for_and_one_left_over_is_not(tmp_path, mo
         budget.spend(0.1, 1e-6)
     left = tmp_path / ".budget.json.lock"
     left.touch()  # by a process that was killed
-    long_ago = time.time() - 2 * ledger.STALE
+    long_ago = time.time() - 2 * locks.STALE
     os.utime(left, (long_ago, long_ago))
     budget.spend(0.1, 1e-6)
     assert len(budget.history) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_without_locks_is_no_place_for_a_budget(tmp_path, monkeypatch):
+    """Two processes there might both spend what is left."""
+    budget = BudgetAccountant.at(tmp_path / "budget.json", 1.0, 1e-5)
+
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    with pytest.raises(InputError, match=r"budget\.json: could not be written \(No locks available\)"):
+        budget.spend(0.1, 1e-6)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Privacy, Task, Unlearner, exact_fit
+from excise.privacy.mechanism import SecretSource
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,8 @@ def numbers_in(things):
             yield torch.empty(0, dtype=one.dtype).set_(storage).detach().double().numpy()
         elif isinstance(one, np.ndarray) and one.dtype.kind == "f":
             yield one.astype(float).ravel()
+        elif isinstance(one, list | tuple) and one and all(isinstance(number, float) for number in one):
+            yield np.array(one)
 
 
 def holds(things, weight):
@@ -58,6 +61,17 @@ def holds(things, weight):
     for found in numbers_in(things):
         for begin in range(len(found) - len(flat) + 1):
             if np.allclose(found[begin : begin + len(flat)], flat, rtol=1e-7, atol=1e-9):
+                return True
+    return False
+
+
+def holds_a_multiple(things, weight):
+    """The same of the weights times any number, as noise is drawn before it is scaled."""
+    flat = weight.detach().double().flatten().numpy()
+    for found in numbers_in(things):
+        for begin in range(len(found) - len(flat) + 1):
+            part = found[begin : begin + len(flat)]
+            if abs(part @ flat) > (1 - 1e-11) * np.linalg.norm(part) * np.linalg.norm(flat) > 0:
                 return True
     return False
 
@@ -73,7 +87,10 @@ def test_the_walk_finds_what_is_there(task):
     assert holds(reached_from(lambda: before), before.weight)
     assert holds(reached_from({"a": [before.weight.detach().numpy().copy()]}), before.weight)
     assert holds(reached_from([before.weight[0].detach()]), before.weight)
+    assert holds(reached_from({"a": before.weight.flatten().tolist()}), before.weight)
     assert holds(reached_from(done), done.model.weight)
+    noise = (done.model.weight.double() - before.weight.double()).detach()
+    assert holds_a_multiple(reached_from([torch.zeros(3), (noise / 7).float()]), noise)
     assert holds(reached_from(Unlearner(task).forget([3])), task.model.weight)  # nothing is to be hidden there
 
 
@@ -85,7 +102,8 @@ def test_nothing_leads_to_the_weights_before_the_noise(task):
         for known in (before, task.model):  # the model as it was tells still more of the samples
             assert not holds(reached, known.weight)
             assert not any(one is known for one in reached)
-        assert not any(isinstance(one, Task | Unlearner) for one in reached)
+        assert not any(isinstance(one, Task | Unlearner | SecretSource | torch.Generator) for one in reached)
+        assert not holds_a_multiple(reached, done.model.weight.double() - before.weight.double())  # of the noise
 
 
 def test_nor_after_it_was_sent_away(task, tmp_path):

@@ -53,9 +53,15 @@ def write_json(path: str | Path, record: Mapping[str, Any]) -> None:
 
 def write_figure(path: str | Path, figure: Any, *, dpi: int = 150) -> None:
     """Write a figure of matplotlib, in the format that the file's ending names."""
+    ending = Path(path).suffix.removeprefix(".").lower()
+    if not ending:
+        raise InputError(f"{path}: the name of the plot needs an ending such as .png, .svg or .pdf.")
+    if ending == "pgf":
+        raise InputError(f"{path}: a .pgf plot needs LaTeX, and can't be written; name a .png, .svg or .pdf file.")
     try:
         with whole_file(path) as draft:
-            figure.savefig(draft, dpi=dpi)
+            # told the format, since to a name such as "..png", in which it sees no ending, matplotlib adds one
+            figure.savefig(draft, dpi=dpi, format=ending)
     except InputError:
         raise
     except ValueError as error:  # an ending that matplotlib does not know

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table as Grid
 
+from excise._support.columns import print_columns
 from excise._support.files import write_figure
 from excise.errors import MissingExtraError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GAPS = ("nKLc", "nKL", "z")
 FIGURES = ("UA", "RA", "TA", "MIA", "Avg. Gap", "ToW")
 PERCENT = ("UA", "RA", "TA", "Avg. Gap")
-WIDTH = 96
+HEAD = ("method", *GAPS, *FIGURES, "cost")
 PLACES = [(8, 5), (8, -17), (-8, 5), (-8, -17), (8, 19), (8, -31), (-8, 19), (-8, -31)]  # of labels, in pixels
 LETTER, LINE = 7.5, 13.0
 LOWEST, HIGHEST = -0.35, 1.45  # of the plot
@@ -39,13 +39,7 @@ EXPLANATION = (
 
 def show(comparison: Comparison, console: Console) -> None:
     """Print the table, the settings and what the columns mean; spreads are in the JSON and the Markdown table."""
-    table = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("method", no_wrap=True)
-    for heading in (*GAPS, *FIGURES, "cost"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in comparison.rows:
-        table.add_row(*cells(row, brief=True)[:-1])
-    console.print(table, width=max(console.width, WIDTH), crop=False)
+    print_columns(console, HEAD, [cells(row, brief=True)[:-1] for row in comparison.rows])
     tuned = [f"{row.method} ({said})" for row in comparison.rows if (said := cells(row)[-1])]
     if tuned:
         console.print(f"\nSettings: {'; '.join(tuned)}.", highlight=False, markup=False)
@@ -56,7 +50,7 @@ def show(comparison: Comparison, console: Console) -> None:
 
 def markdown(comparison: Comparison) -> str:
     """The table for a page."""
-    head = ("method", *GAPS, *FIGURES, "cost", "settings")
+    head = (*HEAD, "settings")
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {' | '.join(cells(row))} |" for row in comparison.rows]
     return "\n".join(lines if comparison.is_measurable else [*lines, "", UNMEASURABLE])

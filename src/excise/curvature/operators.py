@@ -57,16 +57,28 @@ class Outputs(nn.Module):
 
 def outputs_of(task: Task, model: nn.Module, batch: Batch) -> Callable[[Tensors], Tensor]:
     """The outputs for a batch as a function of the trainable parameters."""
-    module = Outputs(task, model)
+    module, places = Outputs(task, model), _places(model)
     recurrent = any(isinstance(part, nn.RNNBase) for part in model.modules())
 
     def call(parameters: Tensors) -> Tensor:
-        renamed = {f"model.{name}": value for name, value in parameters.items()}
+        given = {f"model.{place}": value for name, value in parameters.items() for place in places[name]}
         with plain_kernels(recurrent=recurrent):
-            result: Tensor = functional_call(module, renamed, (batch,))
+            result: Tensor = functional_call(module, given, (batch,), tie_weights=False)
         return result
 
     return call
+
+
+def _places(model: nn.Module) -> dict[str, list[str]]:
+    """All places that hold a parameter, by its name: several where it is tied, one where its module is used twice.
+
+    ``functional_call`` would find them itself, but leaves a module that is used twice without its parameters.
+    """
+    found: dict[int, list[str]] = {}
+    for prefix, part in model.named_modules():
+        for place, weight in part.named_parameters(prefix, recurse=False, remove_duplicate=False):
+            found.setdefault(id(weight), []).append(place)
+    return {places[0]: places for places in found.values()}
 
 
 def curvature(

@@ -60,7 +60,9 @@ def load_attributes(folder: Folder = None) -> tuple[NDArray[np.int8], list[str]]
             found, f"doesn't start with the number of images ({OFFICIAL[ATTRIBUTES].against(content)})"
         )
     try:
-        table = pd.read_csv(heading, sep=r"\s+", header=None, index_col=0, dtype={0: str}, na_filter=False)
+        table = pd.read_csv(
+            heading, sep=r"\s+", header=None, index_col=0, dtype={0: str}, na_filter=False, float_precision="round_trip"
+        )  # the quick reader of numbers crashes on long exponents; there are no numbers with a point in a sound file
         values = table.to_numpy(dtype=np.int64)
         whole = values.shape == (int(first), len(names)) and bool(np.all(np.abs(values) == 1))
         whole = whole and table.index.tolist() == [image_name(row) for row in range(len(table))]

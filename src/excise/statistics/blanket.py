@@ -13,7 +13,7 @@ from rich.text import Text
 import excise
 from excise._support.files import write_figure
 from excise._support.visible import visible
-from excise.errors import InputError, MissingExtraError
+from excise.errors import MissingExtraError
 from excise.statistics.foci import Selection, foci
 from excise.statistics.tables import Table
 
@@ -61,10 +61,6 @@ class Blanket:
 
     def save_plot(self, path: Path) -> None:
         """Draw the blanket as horizontal bars into a picture file; its ending says which kind."""
-        if path.suffix.lower() == ".pgf":
-            raise InputError(f"{path}: a .pgf plot needs LaTeX, and can't be written; name a .png, .svg or .pdf file.")
-        if not path.suffix:
-            raise InputError(f"{path}: the name of the plot needs an ending such as .png, .svg or .pdf.")
         try:
             from matplotlib.figure import Figure
         except ImportError:

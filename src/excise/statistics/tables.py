@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from pandas.api import types
 
 from excise._support.reading import reason, require_regular_file
 from excise.errors import InputError, MissingExtraError
+from excise.statistics.exponents import has_long_exponents
 from excise.statistics.unpacking import OPENERS, refuse_too_large, unpack
 
 MOST_LEVELS = 20  # a text column with more different values is taken for an identifier or free text
@@ -23,6 +24,7 @@ MOST_COLUMNS = 200_000
 SHOWN = 60  # characters of a value in a message
 LONGEST_LINE = 64 * 2**20
 NAMED = 10  # columns that a note names; of more it says how many
+FloatPrecision = Literal["high", "round_trip"]
 UNITS_A_DAY = {"s": 24 * 3600, "ms": 24 * 3600 * 10**3, "us": 24 * 3600 * 10**6, "ns": 24 * 3600 * 10**9}
 
 
@@ -63,29 +65,21 @@ def read(path: Path, *, max_bytes: int | None = None) -> pd.DataFrame:
 
 
 def _csv(path: Path, max_bytes: int | None) -> pd.DataFrame:
-    source = unpack(path, max_bytes) if path.suffix.lower() in OPENERS else path
-    separator = "\t" if ".tsv" in path.suffixes else ","
-    _refuse_too_many_columns(path, _columns_of_first_line(source, separator))
-    frame = _csv_by(source, separator)
-    if frame.shape[1] == 1 and ";" in str(frame.columns[0]):  # the list separator of many spreadsheets
-        _refuse_too_many_columns(path, _columns_of_first_line(source, ";"))
-        frame = _csv_by(source, ";")
+    with unpack(path, max_bytes) if path.suffix.lower() in OPENERS else path.open("rb") as stream:
+        # the quick reader of numbers can't take long exponents, the exact one needs four times as long
+        numbers: FloatPrecision = "round_trip" if has_long_exponents(stream) else "high"
+        frame = _csv_by(path, stream, "\t" if ".tsv" in path.suffixes else ",", numbers)
+        if frame.shape[1] == 1 and ";" in str(frame.columns[0]):  # the list separator of many spreadsheets
+            frame = _csv_by(path, stream, ";", numbers)
     return frame
 
 
-def _csv_by(source: Path | BinaryIO, separator: str) -> pd.DataFrame:
-    if not isinstance(source, Path):
-        source.seek(0)
-    return pd.read_csv(source, sep=separator, index_col=False)
-
-
-def _columns_of_first_line(source: Path | BinaryIO, separator: str) -> int:
-    """About how many columns there are: more than there are, where names have separators in quotes."""
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            return _columns_of_first_line(file, separator)
-    source.seek(0)
-    return source.readline(LONGEST_LINE).count(separator.encode()) + 1
+def _csv_by(path: Path, stream: BinaryIO, separator: str, numbers: FloatPrecision) -> pd.DataFrame:
+    stream.seek(0)
+    # more than there are, where names have separators in quotes
+    _refuse_too_many_columns(path, stream.readline(LONGEST_LINE).count(separator.encode()) + 1)
+    stream.seek(0)
+    return pd.read_csv(stream, sep=separator, index_col=False, float_precision=numbers)
 
 
 def _parquet(path: Path, max_bytes: int | None) -> pd.DataFrame:

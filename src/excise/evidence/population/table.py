@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table as Grid
-from rich.text import Text
 
+from excise._support.columns import print_columns
 from excise.evidence.population.pieces import GROUPS
 
 if TYPE_CHECKING:
@@ -121,17 +120,4 @@ def _name(found: Population, row: Measured) -> str:
 def _print(
     found: Population, console: Console, head: tuple[str, ...], cells: Callable[[Population, Measured], list[str]]
 ) -> None:
-    """As wide as the terminal, or wider where words and figures need it: headings wrap, figures are never cut."""
-    rows = [[_name(found, row), *cells(found, row)] for row in _rows(found)]
-    table = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("method", no_wrap=True)
-    for heading in head:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    columns = zip(*rows, [""] + [max(heading.split(), key=len) for heading in head], strict=True)
-    needed = sum(1 + max(map(len, column)) for column in columns)
-    options = console.options.update(width=max(console.width, needed))
-    for line in console.render_lines(table, options, pad=False):
-        text = "".join(part.text for part in line).rstrip()
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
+    print_columns(console, ("method", *head), [[_name(found, row), *cells(found, row)] for row in _rows(found)])
