@@ -121,7 +121,7 @@ def test_a_page_as_report(run, tmp_path, shown):
 @pytest.mark.usefixtures("weights")
 @pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 def test_an_audit_of_two_files(run, tmp_path):
-    assert run(*FORGET, "--model", "in.pt").exit_code == 0
+    assert run(*FORGET, "--model", "in.pt", "--method", "step").exit_code == 0
     words = ["audit", "--task", "forget_factory:tested", "--forget", "ids:3,5", "--original", "in.pt"]
     words += ["--unlearned", "out.pt"]
     done = run(*words, "--json")

@@ -53,6 +53,7 @@ def test_the_page_says_the_same(run, tmp_path):
     assert run(*FORGET).exit_code == 0
     before = sha256sum(tmp_path / "out.safetensors")
     words = ("--ids", "8", "--model", "out.safetensors", "--out", "new.safetensors", "--report", "page.html")
+    words += ("--method", "step")
     done = run("forget", "--task", "forget_factory:tested", *words, "--reference", "GDPR-17", "--operator", "<Ann>")
     assert done.exit_code == 0, done.output
     page = (tmp_path / "page.html").read_text()

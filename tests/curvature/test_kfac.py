@@ -361,3 +361,27 @@ def test_systematic_draws_are_unbiased():
         estimates.append(float((values[drawn] / inclusion).sum()))
     estimates = torch.tensor(estimates)
     assert abs(estimates.mean() - values.sum()) < 4 * estimates.std() / 4000**0.5
+
+
+@pytest.mark.parametrize("make", [mlp, cnn])
+def test_rows_are_solved_as_single_vectors(make):
+    task = problem(make)
+    slices = find_slices(task.model)
+    kept = cache(task, task.model, slices, range(N), exact=0)
+    block = slices.block(range(len(slices)))
+    size = block.size(dict(task.model.named_parameters()))
+    rows = torch.randn(3, size, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    slow = torch.stack([kept.solve(block, row, damping=0.1) for row in rows])
+    assert torch.allclose(kept.solve_rows(block, rows, 0.1), slow)
+
+
+@pytest.mark.parametrize("make", [mlp, cnn])
+def test_the_trace_is_that_of_the_dense_matrix(make):
+    task = problem(make)
+    slices = find_slices(task.model)
+    kept = cache(task, task.model, slices, range(N), exact=3)
+    block = slices.block(range(len(slices)))
+    size = block.size(dict(task.model.named_parameters()))
+    inverse = torch.stack([kept.solve(block, row, damping=1.0) for row in torch.eye(size, dtype=torch.double)])
+    dense = torch.linalg.inv(inverse) - torch.eye(size, dtype=torch.double)
+    assert kept.trace == pytest.approx(float(dense.trace()), rel=1e-6)

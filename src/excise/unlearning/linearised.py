@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from excise.curvature import kfac
 from excise.curvature.margins import Margins, margin_rows, margins
+from excise.errors import InputError
 from excise.slices.slices import Block, Slices
 from excise.task.parameters import trainable
 from excise.task.task import Task
@@ -85,6 +86,12 @@ class Linearised:
     def gradients(self, model: nn.Module, ids: Tensor) -> Gradients:
         """Of samples of the training set."""
         rows = margin_rows(self.task, model, self.block, ids)
+        if not bool(rows.isfinite().all()):
+            wrong = int(ids[(~rows.isfinite()).any(1).nonzero()[0, 0]])
+            raise InputError(
+                f"sample {wrong} of train_set has a gradient that is not finite, so nothing can be predicted from it; "
+                "check its input and target, or scale the inputs."
+            )
         solved = self.curvature.to(rows.device).solve_rows(self.block, rows, self.damping) / self.mass
         return Gradients(ids, margins(self.task, model, ids), rows, solved)
 

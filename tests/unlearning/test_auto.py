@@ -1,0 +1,73 @@
+"""Which method is chosen, and what is said of it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from excise import Auto, Drift, Predicted, Step, Task, Unlearner, fit
+from excise.unlearning.auto import choose
+from excise.unlearning.calibrated import Calibrated
+from excise.unlearning.method import Workspace
+
+
+def digits(low, high):
+    images, labels = load_digits(return_X_y=True)
+    return TensorDataset(torch.tensor(images[low:high] / 16, dtype=torch.float32), torch.tensor(labels[low:high]))
+
+
+@pytest.fixture(scope="module")
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        start = nn.Sequential(nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 10))
+    task = Task(start, nn.CrossEntropyLoss(), digits(0, 300), digits(300, 900), weight_decay=1e-3)
+    return task.with_model(fit(task, epochs=20, lr=0.1).model)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.LSTM(8, 4, batch_first=True), nn.Linear(4, 10)
+
+    def forward(self, images):
+        return self.head(self.body(images.reshape(-1, 8, 8))[0][:, -1])
+
+
+def chosen(task):
+    return choose(Workspace(task, 0, None)).method
+
+
+def test_the_choice_is_by_model_data_and_loss(network):
+    assert isinstance(chosen(network), Predicted)
+    assert isinstance(chosen(replace(network, loss=nn.CrossEntropyLoss(label_smoothing=0.1))), Calibrated)
+    assert chosen(replace(network, test_set=None)) == Step()
+    assert chosen(replace(network, test_set=digits(300, 310))) == Step()
+    assert chosen(replace(network, model=nn.Linear(64, 10))) == Step("all")
+    assert isinstance(chosen(replace(network, model=Recurrent())), Drift)
+
+
+def test_it_is_the_default_and_says_what_it_chose(network):
+    unlearner = Unlearner(network)
+    assert unlearner.method == Auto()
+    assert unlearner.settings["method"]["name"] == "auto"
+    said = unlearner.forget([3, 4, 5]).summary()
+    assert "method predicted was chosen, since there are held-out samples to compare with" in said
+    assert "there is no test_set" in Unlearner(replace(network, test_set=None)).forget([3]).summary()
+
+
+def test_the_outcome_is_that_of_the_chosen_method(network):
+    found, same = (Unlearner(network, method, seed=1).forget([3, 4, 5]).model for method in ("auto", "predicted"))
+    for one, other in zip(found.parameters(), same.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_whole_class_is_denied_and_a_part_of_it_is_not(network):
+    ids = (network.targets == 3).nonzero()[:, 0].tolist()
+    whole = Unlearner(network).forget(ids)
+    assert "no sample of their class is left" in whole.summary()
+    assert whole.forget_accuracy[1] == 0
+    assert "predicted" in Unlearner(network).forget(ids[:-3]).summary()
