@@ -154,11 +154,11 @@ def cifar_cnn() -> dict[str, Any]:
     """A request of 40 samples, and 100 requests of one, against a retraining timed in the same run."""
     case = make_case("cnn", "random", 0, retrainings=0, data_dir=DATA, kept_in=Path(".cache") / "quality")
     retraining = case.seconds_of_retraining(3)
-    once = Unlearner(case.task)
+    once = Unlearner(case.task, "step")
     preparing = seconds(once.prepare)
     forty = once.forget(case.ids.tolist())
     views = Unlearner(case.task, Drift.of_images(flip=True)).prepare().forget(case.ids.tolist())
-    many = Unlearner(case.task).prepare()
+    many = Unlearner(case.task, "step").prepare()
     single = [many.forget([int(sample)]).seconds for sample in case.kept[:100]]
     return {
         "40 samples, % of retraining": round(100 * forty.seconds / retraining, 2),

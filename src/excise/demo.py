@@ -195,7 +195,7 @@ def measure(case: Case, *, progress: bool = False) -> Outcome:
     """Train on all digits, forget in both ways, retrain on the others."""
     original = fit(case.task, epochs=EPOCHS, lr=LR, progress=progress)
     trained = replace(case.task, model=original.model)
-    first = Unlearner(trained, n_jobs=1, progress=progress)
+    first = Unlearner(trained, "step", n_jobs=1, progress=progress)
     first.stability(case.ids, seeds=[0])  # what is compiled on first use is compiled now, before the clock runs
     step, drift = (_forget(trained, case.ids, method) for method in (Step(), DRIFT))
     retrained = [_retrain(case, seed, progress=progress) for seed in range(1, RETRAININGS + 1)]

@@ -295,7 +295,7 @@ def _unlearned(run: Run[Settings], series: str, start: Task, fitted: Fitted, see
     settings = run.settings
     task = replace(start, model=fitted.model)
     if series == OURS:
-        forget = one_at_a_time(Unlearner(task, batch_statistics="reestimate", seed=seed, n_jobs=1))
+        forget = one_at_a_time(Unlearner(task, "step", batch_statistics="reestimate", seed=seed, n_jobs=1))
     else:
         assert fitted.trace is not None
         sigma = published_sigma(settings, settings.samples) if series == LITERAL else 0.0

@@ -24,7 +24,7 @@ a time. The regressor is trained to the exact minimum w\\* in double precision. 
 on the objective without the sample, its Hessian exact and solved to seven digits; *L-FOCI* the same on the slices that
 joint L-FOCI selects from 1,000 perturbed copies, *random* on as many slices at random; *paper* is `PaperStep`, the
 published step on the same slices as *L-FOCI*, without noise, with the gradients of the last two of 50 epochs of SGD.
-*Ours* is `Unlearner(task)`, *ours, 8 steps* is `Unlearner(task, "descent")`; they and the retrained optimum, exact too,
+*Ours* is `Step()`, *ours, 8 steps* is `Unlearner(task, "descent")`; they and the retrained optimum, exact too,
 are computed for the smaller training sets. Lines are medians over the removed samples, bands their quartiles. A power
 law is fitted for each sample by least squares on logarithms; intervals are over samples. Pairs are of one sample and
 one n; those in which the random block happens to be L-FOCI's are left out. A comparison holds if a one-sided sign test

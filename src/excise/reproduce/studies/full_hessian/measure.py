@@ -140,7 +140,7 @@ def _remove(
     }
     left: dict[str, float] = {}
     if len(task.train_set) <= settings.retrained_up_to:
-        after[OURS] = _matrix(model_after(Unlearner(task, seed=own, n_jobs=1), [sample]))
+        after[OURS] = _matrix(model_after(Unlearner(task, "step", seed=own, n_jobs=1), [sample]))
         after[DESCENT] = _matrix(Unlearner(task, Descent(steps=8), seed=own, n_jobs=1).forget([sample]).model)
         left = _shares_left(task, after, sample)
     slopes = {name: regression.slope(weights, sample) for name, weights in after.items()}

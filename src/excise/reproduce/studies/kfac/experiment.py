@@ -25,7 +25,7 @@ guard and no noise. Unlike it, all samples go in one request (the script removes
 each time), biases belong to it, and its output factors come from 5,000 drawn pairs of sample and class. *Paper* is
 `PaperStep`: joint L-FOCI over 1,000 perturbed copies and the rank-two curvature, sample after sample. Its noise is
 left out, since the script's K-FAC has none either, and so is the script's rule to undo a removal that costs 5 points of
-accuracy. *Ours* is `Unlearner(task)`, per-layer L-FOCI with a kept K-FAC curvature of our own, *with drift* is
+accuracy. *Ours* is `Step()`, per-layer L-FOCI with a kept K-FAC curvature of our own, *with drift* is
 `Unlearner(task, "drift")`, one pass over the retained samples. All forget the same samples of the same model.
 
 **Networks.** The appendix names neither network nor training. 784-20-10 is the network of the published script (there

@@ -76,7 +76,7 @@ Scores are taken every few removals (`every`), and a count is the last of these.
 probability is above one half. (The published code tunes a threshold for each label anew at every measurement, which
 hides part of the damage.)
 
-**Ours** has no noise: *step* is the default of `Unlearner`, a fifth of the texts a request; *drift* is all of them in
+**Ours** has no noise: *step* is `Step()`, a fifth of the texts a request; *drift* is all of them in
 one request by `Drift()`, a pass over the retained texts. *Retrained* is the same fine-tuning without the
 removed texts of both classes, once. One run, as in the paper's table.
 """,

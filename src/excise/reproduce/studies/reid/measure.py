@@ -220,7 +220,7 @@ def _literally(trained: Trained, person: int, ids: list[int], *, epsilon: float)
 
 def _ours(trained: Trained, person: int, ids: list[int]) -> dict[str, Any]:
     """Our step."""
-    return _one_by_one(trained, person, ids, Unlearner(trained.task, seed=trained.seed).prepare().forget)
+    return _one_by_one(trained, person, ids, Unlearner(trained.task, "step", seed=trained.seed).prepare().forget)
 
 
 def _at_once(trained: Trained, person: int, ids: list[int]) -> dict[str, Any]:
