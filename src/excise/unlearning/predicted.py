@@ -30,6 +30,7 @@ GROUPS = 8  # of retained samples that are forgotten on trial
 BY_HEART = 0.25  # distance of predicted answers to held-out ones (Kolmogorov-Smirnov), from which on they are of no use
 ROUNDS = 4  # in which a model is moved to answers that are far from its own
 FIRST_ROUNDS = 2  # the same, to see which retained samples that harms
+HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
 WATCHED = 1000  # retained samples whose answers it watches
 
@@ -71,7 +72,7 @@ class Predicted:
     those of held-out samples (see ``held_out_answers``). For losses that are cross-entropy of one class a sample.
     """
 
-    trial: int = 200
+    trial: int = 160
     """Retained samples, drawn at random, that are forgotten on trial to see how strongly they hold the weights."""
     resisting: int = 64
     """How many of them resist in a request,"""
@@ -156,7 +157,7 @@ class Predicted:
         risen = risen.masked_fill(torch.isin(ids, out), -1)
         most = risen.argsort(descending=True)[: min(self.harmed, network.most_rows(model))]
         move(model, start, {})
-        harmed = ids[most[risen[most] > 0]]
+        harmed = ids[most[risen[most] > HARM]]
         return request.with_more(network.gradients(model, harmed)) if len(harmed) else request
 
 
