@@ -111,7 +111,7 @@ def by_confidence(start: Start, *_: object) -> Tensor:
 def by_held_out_training(start: Start, held_out: Ids | None, pace: dict[str, Any]) -> Tensor:
     """½ (KL(before ‖ after) + KL(after ‖ before)) of training on held-out samples."""
     ids = held_out_positions(start.task, held_out, "rum with proxy='held-out'")
-    other = replace(start.task, train_set=start.task.test_set, keys=None, retrain=None)
+    other = replace(start.task, train_set=start.task.test_set, plain_set=None, keys=None, retrain=None)
     trained = fit(other, ids=ids, seed=start.seed, **pace).model
     before, after = (
         answers(start.task, model, start.forget, "rum")[0].log_softmax(1) for model in (start.model, trained)

@@ -100,7 +100,7 @@ def sensitivity_maps(
 
 
 def _view(task: Task, sample: int) -> SampleView:
-    entry = task.train_set[sample]
+    entry = task.samples[sample]
     inputs, target = shown_input(inputs_of(entry)), label_of(entry)
     if isinstance(inputs, Tensor):
         inputs = inputs.detach().cpu().numpy()

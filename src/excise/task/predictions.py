@@ -54,7 +54,7 @@ def predict_all(
     task: Task, models: Sequence[nn.Module], ids: Ids | None = None, *, dataset: Any = None
 ) -> list[Predictions]:
     """What ``predict`` gives for each of several models, with every sample read once for all of them."""
-    data = task.train_set if dataset is None else dataset
+    data = task.samples if dataset is None else dataset
     chosen = torch.arange(len(data)) if ids is None else torch.as_tensor(ids, dtype=torch.long)
     found: list[list[tuple[Any, ...]]] = [[] for _ in models]
     with ExitStack() as modes, torch.no_grad():

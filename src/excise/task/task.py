@@ -82,6 +82,8 @@ class Task:
         features: ``"fixed"`` if you know that the parts of the model that are not trained (a frozen body, batch
             statistics) never saw the samples to be forgotten. A certificate then speaks of retraining, where it would
             otherwise speak of retraining the last layer on features that saw them.
+        plain_set: The samples of ``train_set`` without augmentation, in the same order, where ``train_set`` gives other
+            values at each reading. Everything reads these then, but for training by ``fit``.
     """
 
     model: nn.Module
@@ -96,6 +98,7 @@ class Task:
     keys: Any = None
     perturbation: Callable[[Any, int, torch.Generator], Any] | None = None
     features: Literal["fixed"] | None = None
+    plain_set: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, nn.Module):
@@ -106,7 +109,8 @@ class Task:
         refuse_unusable(self.model)
         if not (isinstance(self.weight_decay, int | float) and 0 <= self.weight_decay <= LARGEST_DECAY):
             raise InputError(f"weight_decay must be a number from 0 to 1e9, not {self.weight_decay!r}.")
-        for name, data in (("train_set", self.train_set), ("test_set", self.test_set)):
+        sets = ("train_set", self.train_set), ("test_set", self.test_set), ("plain_set", self.plain_set)
+        for name, data in sets:
             refuse_tables(data, name)
         if self.features not in (None, "fixed"):
             raise InputError(f'features must be "fixed" or None, not {self.features!r}.')
@@ -114,11 +118,21 @@ class Task:
             raise InputError("train_set must be indexable and have a length, so that samples can be named by position.")
         if len(self.train_set) == 0:
             raise InputError("train_set is empty (length 0); pass the samples that the model was trained on.")
+        if self.plain_set is not None and len(self.plain_set) != len(self.train_set):
+            raise InputError(
+                f"plain_set has {len(self.plain_set)} samples and train_set {len(self.train_set)}; pass the same "
+                "samples without augmentation, in the same order."
+            )
         if self.keys is not None:
             _ = self.positions_of_keys  # refuses keys that don't fit the samples
         _ = self._sample_losses  # refuses what can't be made into one loss per sample
         if self.weighting is not None and self._targets_are_at_hand:
-            require_weights(self.weighting.weights(self.train_set.tensors[1]))
+            require_weights(self.weighting.weights(self.samples.tensors[1]))
+
+    @property
+    def samples(self) -> Any:
+        """The training samples as they are read: those without augmentation, where there are such."""
+        return self.train_set if self.plain_set is None else self.plain_set
 
     @property
     def device(self) -> torch.device:
@@ -173,13 +187,13 @@ class Task:
     @property
     def _targets_are_at_hand(self) -> bool:
         """Whether all targets can be seen without reading the samples."""
-        return self.forward is None and isinstance(self.train_set, TensorDataset)
+        return self.forward is None and isinstance(self.samples, TensorDataset)
 
     @cached_property
     def targets(self) -> Tensor:
         """What all the training samples should be answered with, read once."""
         if self._targets_are_at_hand:
-            return self.plain_targets(self.train_set.tensors[1].cpu())
+            return self.plain_targets(self.samples.tensors[1].cpu())
         with evaluating(self.model), torch.no_grad():
             batches = self.batches(range(len(self.train_set)), self.batch_size_within_memory(256))
             return torch.cat([self.targets_in(batch).cpu() for batch in batches])
@@ -217,10 +231,12 @@ class Task:
         """The same objective on these samples alone, at positions 0, 1, …; read once and kept, unless they are many."""
         chosen = torch.as_tensor(ids, dtype=torch.long)
         few = len(chosen) * self._input_size <= MOST_KEPT_VALUES
-        data = self.train_set
+        data = self.samples
         if few:
             data = TensorDataset(*data[chosen]) if isinstance(data, TensorDataset) else [data[int(i)] for i in chosen]
-        other = replace(self, train_set=data if few else Subset(data, chosen.tolist()), retrain=None, keys=None)
+        other = replace(
+            self, train_set=data if few else Subset(data, chosen.tolist()), plain_set=None, retrain=None, keys=None
+        )
         for name in ("loss_module", "_sample_losses", "loss_scale", "_input_size"):  # those of the whole set
             vars(other)[name] = getattr(self, name)
         return other
@@ -234,7 +250,7 @@ class Task:
     @asked("train_set")
     def batch(self, ids: Sequence[int] | Tensor, dataset: Any = None) -> Batch:
         """The samples of the training set (or another) as one batch, on the model's device."""
-        data = self.train_set if dataset is None else dataset
+        data = self.samples if dataset is None else dataset
         if isinstance(data, TensorDataset):
             batch: Batch = data[torch.as_tensor(ids, dtype=torch.long)]
         else:

@@ -223,7 +223,7 @@ def _train(
         bar.advance(1)
 
     each = len(ids) / task.mass(ids)  # of these samples, where classes have weights
-    passes = [Pass(ids, lambda some: each * task.losses(model, task.batch(some)).mean())] * epochs
+    passes = [Pass(ids, lambda some: each * task.losses(model, task.batch(some, task.train_set)).mean())] * epochs
     bar.start("training", epochs * len(batch_sizes(len(ids), pace.batch_size)))
     seconds, began = 0.0, time.perf_counter()
     for loss in descend(

@@ -111,7 +111,7 @@ def warn_of_changing_data(task: Task, ids: Tensor) -> None:
         warn(
             "train_set gives other values at each reading, as with augmentation: losses, gradients and hashes are of "
             "samples that the model may never have seen, and the results are poorer. Pass the samples without "
-            "augmentation, and keep the transforms for training (such as in retrain=).",
+            "augmentation as plain_set=, or as train_set with the transforms in retrain=.",
             ChangingDataWarning,
         )
 

@@ -127,7 +127,7 @@ def plan(task: Task, ids: list[int], methods: Mapping[str, Method], *, models: i
 
 def _hash_of_test_samples(task: Task) -> str:
     """Of all of them in their order; those that differ at each reading are refused."""
-    found = replace(task, train_set=task.test_set, test_set=None, keys=None).fingerprint.ordered
+    found = replace(task, train_set=task.test_set, test_set=None, plain_set=None, keys=None).fingerprint.ordered
     if found is None:
         raise InputError("test_set gives other values at each reading; pass samples without augmentation.")
     return found
