@@ -146,7 +146,7 @@ def test_an_audit_reads_the_record(run, tmp_path, by_file):
     """So that the report of the two-command way says by which method, with scores, certificate and seconds."""
     out = "w.pt" if by_file else "w.safetensors"
     words = ("--task", "forget_factory:tested")
-    command(run, "forget", *words, "--ids", "3,5", "--out", out, "--report", "r.json")
+    command(run, "forget", *words, "--ids", "3,5", "--out", out, "--report", "r.json", "--method", "step")
     record = ("--record", "r.json") if by_file else ()
     command(run, "audit", *words, "--unlearned", out, *record, "--report", "page.html")
     page = (tmp_path / "page.html").read_text()

@@ -84,7 +84,7 @@ def test_also_with_models_that_were_kept(task, tmp_path):
 @pytest.mark.slow
 def test_also_of_what_an_unlearner_gave(task):
     """With the certificate, which takes the gradient of all retained samples."""
-    done = Unlearner(task, n_jobs=1).forget(FORGET)
+    done = Unlearner(task, "step", n_jobs=1).forget(FORGET)
     reads(task)
     found = audit(task, task.model, done, FORGET, retrained=[network(seed) for seed in (1, 2, 3)])
     assert found.change.certificate is not None

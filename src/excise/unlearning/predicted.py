@@ -104,7 +104,8 @@ class Predicted:
         task = workspace.task
         with evaluating(model):
             unseen = HeldOutLoss.of(task, model, workspace.seed)
-            mass, few = task.mass(task.all_ids), ids[:CURVATURE_SAMPLES]
+            few = ids[:CURVATURE_SAMPLES]
+            mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the strength of the hold makes up for it
             network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
             retained = network.gradients(model, ids[: min(self.trial, network.most_rows(model))])
             held_out = margins(task, model, unseen.ids, task.test_set)
