@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import Auto, Drift, Predicted, Step, Task, Unlearner, fit
+from excise import Auto, Drift, Step, Task, Unlearner, fit
 from excise.unlearning.auto import choose
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.method import Workspace
@@ -42,8 +42,7 @@ def chosen(task):
 
 
 def test_the_choice_is_by_model_data_and_loss(network):
-    assert isinstance(chosen(network), Predicted)
-    assert isinstance(chosen(replace(network, loss=nn.CrossEntropyLoss(label_smoothing=0.1))), Calibrated)
+    assert isinstance(chosen(network), Calibrated)
     assert chosen(replace(network, test_set=None)) == Step()
     assert chosen(replace(network, test_set=digits(300, 310))) == Step()
     assert chosen(replace(network, model=nn.Linear(64, 10))) == Step("all")
@@ -55,19 +54,33 @@ def test_it_is_the_default_and_says_what_it_chose(network):
     assert unlearner.method == Auto()
     assert unlearner.settings["method"]["name"] == "auto"
     said = unlearner.forget([3, 4, 5]).summary()
-    assert "method predicted was chosen, since there are held-out samples to compare with" in said
+    assert "method calibrated was chosen, since held-out samples tell how long its step must be" in said
     assert "there is no test_set" in Unlearner(replace(network, test_set=None)).forget([3]).summary()
 
 
 def test_the_outcome_is_that_of_the_chosen_method(network):
-    found, same = (Unlearner(network, method, seed=1).forget([3, 4, 5]).model for method in ("auto", "predicted"))
+    found, same = (Unlearner(network, method, seed=1).forget([3, 4, 5]).model for method in ("auto", "calibrated"))
     for one, other in zip(found.parameters(), same.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
-def test_a_whole_class_is_denied_and_a_part_of_it_is_not(network):
+def test_a_whole_class_is_denied_and_answers_are_predicted_for_a_part_of_it(network):
     ids = (network.targets == 3).nonzero()[:, 0].tolist()
     whole = Unlearner(network).forget(ids)
     assert "no sample of their class is left" in whole.summary()
     assert whole.forget_accuracy[1] == 0
-    assert "predicted" in Unlearner(network).forget(ids[:-3]).summary()
+    unlearner = Unlearner(network).prepare()
+    part = unlearner.forget(ids[:12])
+    assert f"method predicted was chosen, since {12 / len(ids):.0%} of class 3 go at once" in part.summary()
+    assert "calibrated" in unlearner.forget([1]).summary()
+
+
+def test_answers_are_predicted_where_samples_are_known_by_heart(network, monkeypatch):
+    monkeypatch.setattr("excise.unlearning.auto.BY_HEART", 0.0)
+    assert "the model knows its training samples by heart" in Unlearner(network).forget([3, 4, 5]).summary()
+
+
+def test_losses_without_margins_have_one_method_for_all(network):
+    smooth = replace(network, loss=nn.CrossEntropyLoss(label_smoothing=0.1))
+    ids = (network.targets == 3).nonzero()[:12, 0].tolist()
+    assert "calibrated" in Unlearner(smooth).forget(ids).summary()

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from excise.curvature.margins import Margins, margins
 from excise.privacy.convexity import why_not_linear
-from excise.task.task import Task
+from excise.task.task import Task, evaluating
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.drift import Drift
-from excise.unlearning.exchangeability import FEWEST_HELD_OUT
+from excise.unlearning.exchangeability import FEWEST_HELD_OUT, HeldOutLoss
+from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.method import Applied, Method, Removal, Workspace, register
-from excise.unlearning.predicted import Predicted, can_predict
+from excise.unlearning.predicted import SAMPLES, Predicted, can_predict
 from excise.unlearning.selection import AllSlices
 from excise.unlearning.step import Step
+
+BY_HEART = 0.4  # distance (Kolmogorov-Smirnov) of training samples' margins to held-out ones
+MOST_OF_CLASS = 0.05  # share of a class that a request may take before it counts as a part of the class
 
 
 @dataclass(frozen=True)
@@ -28,14 +34,27 @@ class Choice:
     why: str
 
 
+@dataclass
+class Prepared:
+    """The method for most requests, and what was made for it and, when a request first asked for them, for others."""
+
+    usual: Choice
+    ids: Tensor
+    """Retained samples, in random order."""
+    classes: Tensor | None
+    """Theirs; None where samples have none."""
+    made: dict[str, Any]
+
+
 @register("auto")
 @dataclass(frozen=True)
 class Auto:
     """Choose by what was measured (``docs/which-method.md``), and say what was chosen and why.
 
-    A convex model takes the Newton step of all slices, which has a certificate. All samples of a class are denied. For
-    classes told by cross-entropy, with held-out samples to compare with, answers are predicted; for other losses the
-    step is as long as held-out samples say. Without these nothing tells how far to go, and L-FOCI's block takes a step.
+    A convex model takes the Newton step of all slices, which has a certificate. For other models with held-out samples,
+    the step is as long as these say; but answers are predicted where the model knows its samples by heart, or where a
+    part of a class goes at once. All samples of a class are denied. Without held-out samples nothing tells how far to
+    go, and L-FOCI's block takes a step.
     """
 
     heeds_guard: ClassVar[bool] = True
@@ -45,28 +64,35 @@ class Auto:
         choose(workspace).method.check(workspace)
 
     def samples(self, workspace: Workspace, model: nn.Module) -> int:
-        """Those of the chosen method."""
-        return choose(workspace).method.samples(workspace, model)
+        """As many as any of the methods needs that a request may be answered by."""
+        usual = choose(workspace).method.samples(workspace, model)
+        return max(usual, SAMPLES) if _may_predict(workspace) else usual
 
-    def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> tuple[Choice, Any]:
-        """What the chosen method prepares."""
-        choice = choose(workspace)
-        return choice, choice.method.prepare(workspace, model, ids)
+    def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> Prepared:
+        """What the method for most requests prepares."""
+        usual, classes = choose(workspace), None
+        if _may_predict(workspace):
+            with evaluating(model):
+                known = margins(workspace.task, model, ids)
+                if _is_by_heart(workspace, model, known):
+                    usual = Choice(Predicted(), "the model knows its training samples by heart")
+            classes = known.classes
+        prepared = Prepared(usual, ids, classes, {})
+        _made(workspace, prepared, usual.method, model, ids)
+        return prepared
 
-    def apply(self, workspace: Workspace, prepared: tuple[Choice, Any], model: nn.Module, removal: Removal) -> Applied:
-        """Forget by the chosen method, or by denial where no sample of their classes is left."""
-        choice, made = prepared
-        if _is_whole_class(workspace.task, removal) and not isinstance(choice.method, Step):
-            choice = Choice(Drift.of_class(), "no sample of their class is left")
-            made = choice.method.prepare(workspace, model, removal.residual[: choice.method.samples(workspace, model)])
+    def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
+        """Forget by the method that is right for the request."""
+        choice = _for_request(workspace.task, prepared, removal)
+        left = prepared.ids[~torch.isin(prepared.ids, torch.tensor(sorted(removal.gone)))]
+        made = _made(workspace, prepared, choice.method, model, left)
         done = choice.method.apply(workspace, made, model, removal)
-        name = getattr(choice.method, "name", type(choice.method).__name__)
-        said = f"method {name} was chosen, since {choice.why}"
+        said = f"method {_name(choice.method)} was chosen, since {choice.why}"
         return dataclasses.replace(done, shortened="; ".join(filter(None, [said, done.shortened])))
 
 
 def choose(workspace: Workspace) -> Choice:
-    """The method for all requests but those of a whole class."""
+    """The method for requests that are nothing special, of a model that does not know its samples by heart."""
     task = workspace.task
     if not workspace.has_slices:
         return Choice(Drift(decay=0.0, push=0.5, lr=0.003), "the model can't be sliced")
@@ -76,14 +102,49 @@ def choose(workspace: Workspace) -> Choice:
     if count < FEWEST_HELD_OUT:
         few = "there is no test_set" if not count else f"test_set has only {count} samples"
         return Choice(Step(), f"{few}, so that nothing tells how far to go; pass held-out samples for a better one")
-    if can_predict(workspace):
-        return Choice(Predicted(), "there are held-out samples to compare with")
-    return Choice(Calibrated(), "there are held-out samples, and the loss is not cross-entropy of one class a sample")
+    return Choice(Calibrated(), "held-out samples tell how long its step must be")
 
 
-def _is_whole_class(task: Task, removal: Removal) -> bool:
-    """Whether no retained sample has a class that the forgotten ones have."""
-    asked = torch.cat([task.targets_in(batch) for batch in task.batches(removal.ids)])
-    if asked.ndim != 1 or asked.is_floating_point():
-        return False
-    return not any(bool(torch.isin(task.targets_in(batch), asked).any()) for batch in task.batches(removal.residual))
+def _may_predict(workspace: Workspace) -> bool:
+    return isinstance(choose(workspace).method, Calibrated) and can_predict(workspace)
+
+
+def _is_by_heart(workspace: Workspace, model: nn.Module, known: Margins) -> bool:
+    """Whether margins of training samples are nowhere near those of held-out ones."""
+    task = workspace.task
+    held_out = margins(task, model, HeldOutLoss.of(task, model, workspace.seed).ids, task.test_set)
+    return HeldOutAnswers(held_out, known.values).distance > BY_HEART
+
+
+def _made(workspace: Workspace, prepared: Prepared, method: Method, model: nn.Module, ids: Tensor) -> Any:
+    """What a method prepares, made when a request first asks for it."""
+    name = _name(method)
+    if name not in prepared.made:
+        prepared.made[name] = method.prepare(workspace, model, ids[: method.samples(workspace, model)])
+    return prepared.made[name]
+
+
+def _for_request(task: Task, prepared: Prepared, removal: Removal) -> Choice:
+    """The method for a request: another than the usual one where much of a class goes."""
+    if prepared.classes is None:
+        return prepared.usual
+    asked = torch.cat([task.targets_in(batch).cpu() for batch in task.batches(removal.ids)])
+    label, most = max(Counter(asked.tolist()).items(), key=lambda pair: pair[1])
+    left = prepared.classes[~torch.isin(prepared.ids, torch.tensor(sorted(removal.gone)))]
+    others = int((left == label).sum()) * len(removal.residual) / max(1, len(left))  # as far as a sample can tell
+    if not bool(torch.isin(left, asked).any()) and _none_is_left(task, asked, removal):
+        return Choice(Drift.of_class(), "no sample of their class is left")
+    share = most / (most + others)
+    if 2 * most > len(asked) and share > MOST_OF_CLASS:
+        return Choice(Predicted(), f"{share:.0%} of class {label} go at once")
+    return prepared.usual
+
+
+def _none_is_left(task: Task, classes: Tensor, removal: Removal) -> bool:
+    """Whether no retained sample at all has one of the classes."""
+    seen = (task.targets_in(batch).cpu() for batch in task.batches(removal.residual))
+    return not any(bool(torch.isin(some, classes).any()) for some in seen)
+
+
+def _name(method: Method) -> str:
+    return str(getattr(method, "name", type(method).__name__))
