@@ -84,8 +84,8 @@ class Auto:
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
         """Forget by the method that is right for the request."""
         choice = _for_request(workspace.task, prepared, removal)
-        left = prepared.ids[~torch.isin(prepared.ids, torch.tensor(sorted(removal.gone)))]
-        made = _made(workspace, prepared, choice.method, model, left)
+        earlier = torch.tensor(sorted(removal.gone - set(removal.ids)), dtype=torch.long)
+        made = _made(workspace, prepared, choice.method, model, prepared.ids[~torch.isin(prepared.ids, earlier)])
         done = choice.method.apply(workspace, made, model, removal)
         said = f"method {_name(choice.method)} was chosen, since {choice.why}"
         return dataclasses.replace(done, shortened="; ".join(filter(None, [said, done.shortened])))
