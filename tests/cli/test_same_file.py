@@ -11,7 +11,8 @@ from excise.task.weights import load_weights, save_weights
 
 
 def forget(run, file, *more, ids="3"):
-    return run("forget", "--task", "forget_factory:tested", "--ids", ids, "--model", file, "--out", file, *more)
+    words = ("forget", "--task", "forget_factory:tested", "--ids", ids, "--model", file, "--out", file)
+    return run(*words, "--method", "step", *more)
 
 
 @pytest.mark.slow
