@@ -11,8 +11,7 @@ from excise.task.weights import load_weights, save_weights
 
 
 def forget(run, file, *more, ids="3"):
-    words = ("forget", "--task", "forget_factory:tested", "--ids", ids, "--model", file, "--out", file)
-    return run(*words, "--method", "step", *more)
+    return run("forget", "--task", "forget_factory:tested", "--ids", ids, "--model", file, "--out", file, *more)
 
 
 @pytest.mark.slow
@@ -47,7 +46,7 @@ def test_one_request_after_the_other_on_the_same_file(run, make_task, tmp_path):
     file = tmp_path / "model.safetensors"
     save_weights(make_task("tested").model, file)
     for number in range(3):
-        assert forget(run, file, ids=str(number)).exit_code == 0
+        assert forget(run, file, "--method", "step", ids=str(number)).exit_code == 0
     assert load_weights(make_task("tested").model, file)["forgotten"] == [0, 1, 2]
 
 
