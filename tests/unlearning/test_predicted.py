@@ -75,6 +75,13 @@ def test_the_model_given_is_not_changed_and_forgotten_samples_do_not_resist(netw
     assert all(torch.equal(one, before[name]) for name, one in network.model.state_dict().items())
 
 
+def test_a_request_may_take_all_samples_that_resist(network):
+    unlearner = Unlearner(network, Predicted(resisting=2, harmed=0)).prepare()
+    resisting = unlearner._prepared.retained.ids.tolist()
+    done = unlearner.forget(sorted({*resisting, *WRONG}))
+    assert done.forget_loss[1] > done.forget_loss[0]
+
+
 def test_what_is_known_by_heart_gets_answers_of_held_out_samples(network, monkeypatch):
     """Of small networks the prediction is good, so that the other way has to be asked for."""
     ids = WRONG

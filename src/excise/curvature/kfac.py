@@ -169,14 +169,7 @@ class KroneckerPlusRows:
 
     def precondition(self, block: Block, damping: float) -> Callable[[Tensor], Tensor]:
         """K⁻¹ alone, for conjugate gradients."""
-        units = [chosen.units.to(self.rows[0].device) for chosen in block.chosen]
-        factors = [self.factors[chosen.layer] for chosen in block.chosen]
-
-        def solve(vector: Tensor) -> Tensor:
-            parts = zip(factors, self._matrices(block, vector), units, strict=True)
-            return torch.cat([one.solve(matrix[None], which, damping).flatten() for one, matrix, which in parts])
-
-        return solve
+        return lambda vector: self.solve_rows(block, vector[None], damping)[0]
 
     def solve_rows(self, block: Block, rows: Tensor, damping: float) -> Tensor:
         """K⁻¹ of each row, without the exact rows S."""
@@ -193,11 +186,6 @@ class KroneckerPlusRows:
     def trace(self) -> float:
         """Of the curvature without damping."""
         return sum(one.trace for one in self.factors) + sum(float((rows.double() ** 2).sum()) for rows in self.rows)
-
-    def _matrices(self, block: Block, vector: Tensor) -> list[Tensor]:
-        shapes = [(len(chosen.units), self.rows[chosen.layer].shape[2]) for chosen in block.chosen]
-        pieces = vector.split([math.prod(shape) for shape in shapes])
-        return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def can_cache(task: Task, model: nn.Module, slices: Slices) -> bool:

@@ -58,7 +58,8 @@ def has_margins(task: Task, model: nn.Module) -> bool:
 
 def margins(task: Task, model: nn.Module, ids: Sequence[int] | Tensor, dataset: Any = None) -> Margins:
     """Margins of samples of the training set, or of another."""
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    none = torch.zeros(0, dtype=torch.double)
+    found: list[tuple[Tensor, Tensor, Tensor]] = [(none, none, none.long())]
     with torch.no_grad():
         for batch in task.batches(ids, task.batch_size_within_memory(256), dataset):
             outputs, targets = task.outputs(model, batch)

@@ -152,10 +152,11 @@ class Predicted:
         self, prepared: Prepared, model: nn.Module, request: Request, removal: Removal, start: dict[str, Tensor]
     ) -> Request:
         """The request with those retained samples whose loss rose most, so that they resist too."""
-        network, ids = prepared.network, prepared.candidates
-        risen = (margins(network.task, model, ids).losses - prepared.margins.losses).nan_to_num(nan=torch.inf)
+        network = prepared.network
         out = torch.cat([request.retained.ids, torch.tensor(sorted(removal.gone))])
-        risen = risen.masked_fill(torch.isin(ids, out), -1)
+        left = ~torch.isin(prepared.candidates, out)
+        ids, before = prepared.candidates[left], prepared.margins.losses[left]
+        risen = (margins(network.task, model, ids).losses - before).nan_to_num(nan=torch.inf)
         most = risen.argsort(descending=True)[: min(self.harmed, network.most_rows(model))]
         move(model, start, {})
         harmed = ids[most[risen[most] > HARM]]

@@ -47,7 +47,7 @@ def added_pull(kernel: Tensor, margins: Tensor, weights: Tensor, push: Tensor) -
 
     left, now = miss(added)
     for _ in range(MOST_ITERATIONS):
-        if float(left.abs().max()) < CLOSE_ENOUGH:
+        if not bool((left.abs() >= CLOSE_ENOUGH).any()):
             break
         bend = now * (1 - now / weights.clamp_min(1e-12))  # -∂r/∂φ
         step = torch.linalg.solve(torch.eye(len(added)).to(kernel) + bend[:, None] * kernel, -left)
