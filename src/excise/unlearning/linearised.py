@@ -44,11 +44,6 @@ class Gradients:
         """Some of them."""
         return Gradients(self.ids[which], self.margins.at(which), self.rows[which], self.solved[which])
 
-    def without(self, gone: frozenset[int] | set[int]) -> Gradients:
-        """Those that are not forgotten; the same object where none is."""
-        left = ~torch.isin(self.ids, torch.tensor(sorted(gone), dtype=torch.long))
-        return self if bool(left.all()) else self.at(left)
-
     def joined(self, other: Gradients) -> Gradients:
         """Both."""
         pairs = ((self.ids, other.ids), (self.rows, other.rows), (self.solved, other.solved))
@@ -122,12 +117,12 @@ class Request:
     @staticmethod
     def of(forgotten: Gradients, retained: Gradients, among: Tensor) -> Request:
         """With the kernel of the retained samples, which is known."""
-        return Request(forgotten, retained, _symmetric(forgotten), kernel(forgotten, retained), among)
+        return Request(forgotten, retained, kernel_among(forgotten), kernel(forgotten, retained), among)
 
     def with_more(self, more: Gradients) -> Request:
         """With further retained samples."""
         beside = kernel(more, self.retained)
-        among = _bordered(self.among, beside.T, _symmetric(more))
+        among = _bordered(self.among, beside.T, kernel_among(more))
         across = torch.cat([self.across, kernel(self.forgotten, more)], 1)
         return Request(self.forgotten, self.retained.joined(more), self.own, across, among)
 
@@ -151,18 +146,14 @@ class Request:
         return self.step(*torch.linalg.solve(matrix, missed).split([len(self.forgotten), len(self.retained)]))
 
 
-def _symmetric(some: Gradients) -> Tensor:
+def kernel_among(some: Gradients) -> Tensor:
+    """The kernel of samples with each other, exactly symmetric."""
     found = kernel(some, some)
     return (found + found.T) / 2
 
 
 def _bordered(first: Tensor, across: Tensor, last: Tensor) -> Tensor:
     return torch.cat([torch.cat([first, across], 1), torch.cat([across.T, last], 1)])
-
-
-def kernel_among(some: Gradients) -> Tensor:
-    """The kernel of samples with each other."""
-    return _symmetric(some)
 
 
 def strength(retained: Gradients, among: Tensor, groups: list[Tensor], aim: float) -> float:
