@@ -144,7 +144,7 @@ def test_a_batch_moves_the_model_as_far_as_its_clipped_slope(by_heart, clip):
     drift(
         moved,
         moved.model,
-        torch.arange(60, 124),  # one batch
+        torch.arange(60, 68),  # one batch
         {name: torch.zeros_like(weight) for name, weight in moved.model.named_parameters()},
         how,
         block=whole_model_block(moved.model),

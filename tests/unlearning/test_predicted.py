@@ -13,7 +13,7 @@ from excise import Guard, InputError, NeverSupportedError, NothingForgotten, Pre
 from excise.curvature.margins import margins
 from excise.task.ids import all_but
 from excise.training.retraining import fresh
-from excise.unlearning.guard import points_lost
+from excise.unlearning.answers import points_lost
 from excise.unlearning.linearised import Request
 
 WRONG = list(range(40, 52))

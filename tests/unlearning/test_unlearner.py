@@ -237,7 +237,7 @@ def test_a_step_that_the_guard_allows_no_part_of_is_not_taken_and_this_is_said(t
     unlearner = Unlearner(trained_cnn, Step(FEW)).prepare()
     before = unlearner._sample_losses
     monkeypatch.setattr("excise.unlearning.guard.GuardSample.losses", lambda *_: before + 10)
-    with pytest.raises(NothingForgotten, match=r"guard=Guard\(factor=3\) \(--guard 3\)") as error:
+    with pytest.raises(NothingForgotten, match=r"guard=Guard\(factor=3, points=3\) \(--guard 3\)") as error:
         unlearner.forget([0, 1])
     assert error.value.slices
     assert unlearner.forgotten == ()

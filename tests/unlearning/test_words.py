@@ -51,7 +51,7 @@ def test_the_guard_is_named_where_it_was_the_guard(task, monkeypatch):
 
 
 def test_a_step_as_long_as_the_weights_has_words_of_its_own(task):
-    done = Unlearner(task, Step("all", size=1e9), guard=Guard(factor=1e9)).forget([0, 1])
+    done = Unlearner(task, Step("all", size=1e9), guard=Guard(factor=1e9, points=100)).forget([0, 1])
     assert done.step_share < 1
     assert "no longer than the weights it changes" in done.summary()
     assert PROTECT not in done.summary()

@@ -95,7 +95,7 @@ def choose(workspace: Workspace) -> Choice:
     """The method for requests that are nothing special, of a model that does not know its samples by heart."""
     task = workspace.task
     if not workspace.has_slices:
-        return Choice(Drift(decay=0.0, push=0.5, lr=0.003), "the model can't be sliced")
+        return Choice(Drift(), "the model can't be sliced")
     if task.convex or (task.convex is None and why_not_linear(task, task.model) is None):
         return Choice(Step(AllSlices()), "the model is convex, so that its step has a certificate")
     count = 0 if task.test_set is None else len(task.test_set)

@@ -60,7 +60,7 @@ class Calibrated:
         """The step at this length, in a pass or without one."""
         if self.lr is None:
             return self._step(length)
-        return Drift(decay=0.0, push=length, lr=self.lr, curvature=self.curvature)
+        return Drift(push=length, lr=self.lr, curvature=self.curvature)
 
     def check(self, workspace: Workspace) -> None:
         """Refuse a model that can't be sliced, where the curvature knows slices only."""

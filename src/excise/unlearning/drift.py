@@ -1,10 +1,10 @@
 """Drift: a pass over the retained samples that lets the model wander off from those it should forget.
 
-It is plain training on the retained samples, except that at first weight decay is stronger and a constant push along
-the Newton step of the forgotten samples is added. What only those samples held in place decays or is pushed away; what
-others need is learned back in the rest of the pass. Where a pass is affordable, it forgets better than a step alone.
-Networks that know images by heart are better taught what they say about views of them instead (see ``views``), and a
-class or a person is better denied (see ``denial``).
+It is plain training on the retained samples, except that at first a constant push along the Newton step of the
+forgotten samples is added. What only those samples held in place is pushed away; what others need is learned back in
+the rest of the pass. The learning rate is about what a training ends with: a larger one, or more weight decay than
+the training had, would change what the network says about everything (``docs/quality.md``). Networks that know images
+by heart may be taught what they say about views of them (see ``views``), and a whole class is denied (see ``denial``).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from excise.unlearning.suitability import warn_of_untouched
 from excise.unlearning.views import Lesson, Views
 
 LEAST_FORCE = 1 / 16  # that a drift is tried with
+BATCHES, LEAST_BATCH = 16, 8  # a pass in fewer batches has too few steps to learn back what it harmed
 
 
 class NotAWholeClassWarning(UserWarning):
@@ -53,11 +54,12 @@ class Drift:
 
     epochs: int = 1
     active: float = 0.4
-    decay: float = 0.01
-    push: float = 1.0
-    lr: float = 0.05
+    decay: float = 0.0
+    push: float = 0.5
+    lr: float = 0.003
     momentum: float = 0.9
     batch_size: int = 64
+    """At most: of few retained samples batches are smaller."""
     selection: SliceSelection | None = None
     """Which slices move; None for all parameters."""
     curvature: Curvature = field(default_factory=Cached)
@@ -98,8 +100,8 @@ class Drift:
 
     @classmethod
     def of_class(cls) -> Drift:
-        """For all samples of a class, or of a person who is one: three passes; while they drift these are denied."""
-        return cls(epochs=3, active=0.5, denial=0.1, clip=1.0)
+        """For all samples of a class: three passes, in the first half of which their answers are denied."""
+        return cls(epochs=3, active=0.5, push=0.0, lr=0.03, denial=0.1, clip=1.0)
 
     @classmethod
     def of_images(cls, *, flip: bool = False) -> Drift:
@@ -107,7 +109,7 @@ class Drift:
 
         With ``flip`` these are mirrored too: where left and right mean the same, not for digits.
         """
-        return cls(active=0.0, decay=0.0, push=0.0, lr=0.01, views=Views(flip=flip))
+        return cls(active=0.0, push=0.0, lr=0.01, views=Views(flip=flip))
 
     def check(self, workspace: Workspace) -> None:
         """Refuse a model that can't be sliced, where slices are chosen."""
@@ -143,7 +145,7 @@ class Drift:
             removal.stages.begin("drifting", self.epochs)
             self._pass(workspace.task, model, block, step, removal, share)
             losses = removal.retained.of_each(model)
-            if removal.retained.mean(losses) <= removal.retained.limit:
+            if removal.retained.keeps(model, losses):
                 return Applied(set(picked.numbers), picked.scores, share, self._why_weaker(share), losses)
             share /= 2
             move(model, start, {})
@@ -231,7 +233,8 @@ def drift(
     denied: Denial | None = None,
 ) -> None:
     """Drift in place, with ``step`` the Newton step by parameter; ``force`` scales all but the training itself."""
-    total = how.epochs * math.ceil(len(residual) / how.batch_size)
+    batch_size = min(how.batch_size, max(LEAST_BATCH, len(residual) // BATCHES))
+    total = how.epochs * math.ceil(len(residual) / batch_size)
     rates = [how.lr * cosine(at, total) for at in range(total)]
     last_active = max(1, round(how.active * total)) if how.active else 0
     strength = force * how.push * (1 - how.momentum) / max(sum(rates[:last_active]), 1e-12)
@@ -257,7 +260,7 @@ def drift(
     passes = descend(
         torch.optim.SGD(pull.weights.values(), lr=how.lr, momentum=how.momentum, foreach=True),
         [Pass(residual, loss)] * how.epochs,
-        batch_size=how.batch_size,
+        batch_size=batch_size,
         share=cosine,
         generator=torch.Generator().manual_seed(seed),
         training=False,

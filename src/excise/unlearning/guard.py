@@ -1,11 +1,10 @@
 """The guard: no method may harm what the model still has to do.
 
-A small sample of retained data tells, after every step, whether the rest of the model still works.
+Samples of the retained and of the held-out data tell, after every step, whether the rest of the model still works.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -16,15 +15,15 @@ from excise._support.checks import is_number, require, whole
 from excise._support.sampling import draw_proportionally
 from excise.task.objective import losses_on
 from excise.task.task import Task
+from excise.unlearning.answers import Answers
 from excise.unlearning.convergence import require_finite
 
 MOST, LEAST = 64, 16
-CHANCE = 2.0  # standard deviations of answers that change for no reason
 
 
 @dataclass(frozen=True)
 class Guard:
-    """How much the mean loss of retained samples may rise by a request."""
+    """How much accuracy a request may cost, and how much the mean loss of retained samples may rise by it."""
 
     factor: float = 1.5
     """To so many times what it was,"""
@@ -34,7 +33,7 @@ class Guard:
     """How many retained samples tell that rise; None for 64, and fewer where inputs are large. Losses that are near 0
     but for a few samples need more, at the cost of every request."""
     points: float = 0.5
-    """How many points of accuracy retained and held-out samples may lose, beyond chance; heeded by ``Predicted``."""
+    """How many points of accuracy retained and held-out samples may lose, beyond chance, where samples have classes."""
 
     def __post_init__(self) -> None:
         require(is_number(self.factor) and self.factor >= 1, "factor", self.factor, "1 or more")
@@ -46,18 +45,6 @@ class Guard:
     def limit(self, loss: float) -> float:
         """The most that a loss may become."""
         return max(self.factor * loss, loss + self.rise)
-
-
-def points_lost(before: Tensor, after: Tensor) -> float:
-    """How many points of accuracy are lost beyond chance, by which samples were right before and are after.
-
-    >>> all_right = torch.ones(100, dtype=torch.bool)
-    >>> points_lost(all_right, all_right), points_lost(all_right, ~all_right)
-    (0.0, 80.0)
-    """
-    lost, won = int((before & ~after).sum()), int((~before & after).sum())
-    chance = CHANCE * math.sqrt(lost + won)
-    return 100 * max(0.0, lost - won - chance) / max(1, len(before))
 
 
 @dataclass(frozen=True)
@@ -95,8 +82,8 @@ def draw_guard_sample(
 
 
 @dataclass(frozen=True)
-class RetainedLoss:
-    """The loss of retained samples during one request."""
+class Retained:
+    """Loss and answers of samples that a request must not harm."""
 
     task: Task
     sample: GuardSample
@@ -105,6 +92,8 @@ class RetainedLoss:
     """Losses of the guard's samples under the model before."""
     gone: frozenset[int]
     """What does not count as retained: all that is forgotten, by this request too."""
+    answers: Answers | None = None
+    """Under the model before; None where samples have no classes, or nothing guards them."""
 
     @property
     def before(self) -> float:
@@ -113,7 +102,7 @@ class RetainedLoss:
 
     @property
     def limit(self) -> float:
-        """The most that it may become."""
+        """The most that the mean loss may become."""
         return float("inf") if self.guard is None else self.guard.limit(self.before)
 
     def of_each(self, model: nn.Module) -> Tensor:
@@ -123,3 +112,13 @@ class RetainedLoss:
     def mean(self, losses: Tensor) -> float:
         """Mean loss, from those of the guard's samples."""
         return self.sample.mean(losses, self.gone)
+
+    def keeps(self, model: nn.Module, losses: Tensor) -> bool:
+        """Whether the guard lets this model pass, by the losses of its samples and by its answers."""
+        return self.mean(losses) <= self.limit and self.keeps_answers(model)
+
+    def keeps_answers(self, model: nn.Module) -> bool:
+        """Whether no more answers are spoilt than the guard allows."""
+        if self.guard is None or self.answers is None:
+            return True
+        return self.answers.points_lost(self.task, model) <= self.guard.points

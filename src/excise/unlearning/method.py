@@ -18,7 +18,7 @@ from excise._support.progress import Stages
 from excise.errors import InputError, NeverSupportedError, NotYetSupportedError
 from excise.slices.slices import Slices, find_slices
 from excise.task.task import Task
-from excise.unlearning.guard import RetainedLoss
+from excise.unlearning.guard import Retained
 
 PLUGINS = ("excise.baselines",)
 """Modules that register methods when they are imported, besides those of other packages' ``excise.methods``."""
@@ -63,7 +63,7 @@ class Removal:
     """All that is forgotten, by earlier requests too."""
     seed: int
     stages: Stages
-    retained: RetainedLoss
+    retained: Retained
 
     @property
     def earlier(self) -> int:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from excise.task.losses import NO_CLASS
 from excise.task.task import Task
-from excise.unlearning.guard import RetainedLoss
+from excise.unlearning.answers import right_answers
+from excise.unlearning.guard import Retained
 
 HELD_OUT, LEAST_HELD_OUT = 256, 32  # samples of the test set, and of large inputs, since every request looks at them
 Pair = tuple[float, float]
@@ -39,7 +39,7 @@ class Compared:
 
 
 def compared(
-    task: Task, models: tuple[nn.Module, nn.Module], ids: list[int], retained: RetainedLoss, after: Tensor, seed: int
+    task: Task, models: tuple[nn.Module, nn.Module], ids: list[int], retained: Retained, after: Tensor, seed: int
 ) -> Compared:
     """Look at both models; ``after`` are the losses of the guard's samples under the second one."""
     forget = [performance(task, model, ids) for model in models]
@@ -73,23 +73,6 @@ def performance(
             rights.append(right_answers(task, outputs, task.plain_targets(targets)))
     share = torch.ones(len(ids), dtype=torch.double) if weights is None else weights.double()
     return Performance(_mean(torch.cat(losses), share), _accuracy(rights, share))
-
-
-def right_answers(task: Task, outputs: Tensor, targets: Tensor) -> Tensor | None:
-    """1 for a right answer, 0 for a wrong one, NaN for a sample without a label; None where targets are no classes.
-
-    >>> data = torch.utils.data.TensorDataset(torch.zeros(2, 1), torch.tensor([0, 1]))
-    >>> task = Task(nn.Linear(1, 2), nn.CrossEntropyLoss(), data)
-    >>> right_answers(task, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])).tolist()
-    [1.0, 0.0]
-    """
-    if type(task.loss_module) is nn.BCEWithLogitsLoss and outputs.numel() == len(outputs):
-        return ((outputs.reshape(-1) > 0) == (targets.reshape(-1) > 0.5)).double().cpu()
-    classes = outputs.ndim == 2 and outputs.shape[1] > 1 and targets.ndim == 1
-    if not classes or targets.is_floating_point() or targets.is_complex():
-        return None
-    right = (outputs.argmax(1) == targets).double()
-    return right.masked_fill(targets == getattr(task.loss_module, "ignore_index", NO_CLASS), torch.nan).cpu()
 
 
 def _accuracy(rights: list[Tensor | None], weights: Tensor) -> float | None:

@@ -17,7 +17,6 @@ from excise.task.parameters import move, trainable
 from excise.task.task import evaluating
 from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.exchangeability import HeldOutLoss, nothing_to_forget
-from excise.unlearning.guard import points_lost
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.linearised import Gradients, Linearised, Request, forgotten_on_trial, kernel_among, strength
 from excise.unlearning.method import Applied, Removal, Workspace, register
@@ -32,7 +31,6 @@ ROUNDS = 4  # in which a model is moved to answers that are far from its own
 FIRST_ROUNDS = 2  # the same, to see which retained samples that harms
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
-WATCHED = 1000  # retained samples whose answers it watches
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,6 @@ class Prepared:
     known_loss: float
     held_out_loss: float
     answers: HeldOutAnswers
-    unseen: Tensor
-    """Positions in the test set of the held-out samples."""
 
     @property
     def by_heart(self) -> bool:
@@ -124,7 +120,6 @@ class Predicted:
             known_loss=float(retained.margins.losses.mean()),
             held_out_loss=aim,
             answers=answers,
-            unseen=unseen.ids,
         )
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
@@ -143,7 +138,7 @@ class Predicted:
             removal.stages.begin("taking the step")
             go(prepared, model, start, request, share, ROUNDS)
             losses = removal.retained.of_each(model)
-            if removal.retained.mean(losses) <= removal.retained.limit and _keeps_answers(prepared, model, removal):
+            if removal.retained.keeps(model, losses):
                 return Applied(set(every.numbers), {}, share, _said(prepared, share), losses)
             share *= SHORTER
         raise nothing_forgotten(workspace, every, removal, "step")
@@ -201,19 +196,6 @@ def _teach(
         missed = wanted - now.forgotten.margins.values, request.retained.margins.values - kept
         step = step + now.correction(torch.cat(missed))
         move(model, start, network.block.scatter(step, start))
-
-
-def _keeps_answers(prepared: Prepared, model: nn.Module, removal: Removal) -> bool:
-    """Whether retained and held-out samples are answered as well as before, but for what the guard allows."""
-    guard, task = removal.retained.guard, prepared.network.task
-    if guard is None:
-        return True
-    gone = torch.tensor(sorted(removal.gone))
-    which = (~torch.isin(prepared.candidates, gone)).nonzero()[:WATCHED, 0]
-    retained = margins(task, model, prepared.candidates[which]).values > 0
-    held_out = margins(task, model, prepared.unseen, task.test_set).values > 0
-    before = prepared.margins.values[which] > 0, prepared.answers.held_out.values > 0
-    return all(points_lost(*pair) <= guard.points for pair in zip(before, (retained, held_out), strict=True))
 
 
 def _said(prepared: Prepared, share: float) -> str:

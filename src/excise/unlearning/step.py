@@ -44,7 +44,7 @@ class Step(NewtonMethod):
             move(model, start, block.scatter(share * direction, start))
             losses = retained.of_each(model)
             loss = retained.mean(losses)
-            if loss <= retained.limit:
+            if loss <= retained.limit and retained.keeps_answers(model):
                 return Applied(set(picked.numbers), picked.scores, share, _why_shorter(share, guarded), losses)
             guarded = True
             share *= _shorter(retained.limit - retained.before, loss - retained.before)
@@ -62,7 +62,8 @@ def _why_shorter(share: float, guarded: bool) -> str:
 def nothing_forgotten(workspace: Workspace, picked: SelectedSlices, removal: Removal, what: str) -> NothingForgotten:
     """The error that the guard allows nothing, or that no loss is a number any more."""
     slices = tuple(workspace.slices.name(number) for number in picked.numbers)
-    limit, before = removal.retained.limit, removal.retained.before
+    limit, before, guard = removal.retained.limit, removal.retained.before, removal.retained.guard
+    points = 0.0 if guard is None else guard.points
     if limit == math.inf:
         return NothingForgotten(
             f"after any {what} the loss of retained samples is not finite, so none was taken and nothing is forgotten; "
@@ -71,8 +72,9 @@ def nothing_forgotten(workspace: Workspace, picked: SelectedSlices, removal: Rem
         )
     return NothingForgotten(
         f"no {what} of the {len(removal.ids)} samples keeps the loss of retained samples below {limit:.3g} (it was "
-        f"{before:.3g}), so none was taken and nothing is forgotten. Allow a larger loss by guard=Guard(factor=3) "
-        "(--guard 3), take another method (--method), or see whether the model was trained to the end.",
+        f"{before:.3g}) and the accuracy within {points:g} points, so none was taken and nothing is forgotten. Allow "
+        "more by guard=Guard(factor=3, points=3) (--guard 3), take another method (--method), or see whether the model "
+        "was trained to the end.",
         slices,
     )
 
@@ -85,4 +87,6 @@ def _trusted(weights: Tensor, step: Tensor) -> float:
 
 def _shorter(allowed: float, risen: float) -> float:
     """By which factor to shorten a step whose rise is too large: a loss rises with the square of a small step."""
+    if risen <= allowed:  # it is the answers that suffer
+        return 0.5
     return min(0.5, max(1 / 16, 0.9 * (allowed / risen) ** 0.5)) if math.isfinite(risen) else 1 / 16

@@ -30,9 +30,10 @@ from excise.task.requests import Request, parse_request
 from excise.task.task import Task, evaluating
 from excise.task.weights import portable_state, with_weights
 from excise.training.batchnorm import reestimate
+from excise.unlearning.answers import Answers
 from excise.unlearning.convergence import check_convergence, require_change, require_finite
 from excise.unlearning.forgotten import Forgotten
-from excise.unlearning.guard import Guard, GuardSample, RetainedLoss, draw_guard_sample
+from excise.unlearning.guard import Guard, GuardSample, Retained, draw_guard_sample
 from excise.unlearning.locking import Locked, one_at_a_time
 from excise.unlearning.method import Applied, Method, Removal, Workspace, method_named, settings_of
 from excise.unlearning.performance import compared
@@ -50,7 +51,7 @@ class Unlearner(Locked):
         task: The model, its loss and its data.
         method: How to forget: ``"auto"`` chooses, and says why. Else an object such as ``Predicted()``, ``Step()`` or
             ``Drift()``, which holds its options, or a name (``excise.method_names()`` lists them).
-        guard: How much the loss of retained samples may rise; None for no guard.
+        guard: How much accuracy a request may cost, and how much loss; None for no guard.
         privacy: What noise rests on, for requests with ``epsilon`` and ``delta``.
         forgotten: Ids that were forgotten from the model before, by an unlearner that is no more: they count as gone,
             not as retained. Weights that ``Forgotten.save`` wrote know theirs, see ``Unlearner.load``.
@@ -90,6 +91,7 @@ class Unlearner(Locked):
         self._prepared: Any = None
         self._sample: GuardSample | None = None  # made by prepare, as is what the method prepares
         self._sample_losses: Tensor | None = None  # under the model as it is now
+        self._answers: Answers | None = None  # the same
         with exclusive(task.model):
             check_task(task, self._model, self.residual())
             self.method.check(self._workspace)
@@ -151,6 +153,8 @@ class Unlearner(Locked):
                 ids = order[: self.method.samples(self._workspace, self._model)]
                 sample = draw_guard_sample(self.task, self._model, order if few else ids, generator, few)
                 self._sample_losses = sample.losses(self.task, self._model)
+                if self.guard is not None:
+                    self._answers = Answers.of(self.task, self._model, ids, self._workspace.seed)
                 with naming_bad_samples(self.task, self._model, ids):
                     self._prepared = self.method.prepare(self._workspace, self._model, ids)
             self._sample = sample
@@ -229,6 +233,9 @@ class Unlearner(Locked):
         self._forgotten, self._published = set(removal.gone), published
         onward = getattr(self.method, "goes_on_from_noise", False)
         self._model, self._sample_losses = (published, shown) if onward else (model, losses)
+        if removal.retained.answers is not None:
+            with evaluating(self._model):
+                self._answers = removal.retained.answers.under(task, self._model)
         return done
 
     @one_at_a_time
@@ -275,7 +282,7 @@ class Unlearner(Locked):
         if self.privacy.budget is not None:
             self.privacy.budget.load_state_dict(state["budget"])
         self._forgotten, self._model, self._published = set(gone), model, published
-        self._sample = self._prepared = self._sample_losses = None
+        self._sample = self._prepared = self._sample_losses = self._answers = None
 
     def _asked(self, what: Ids | str | Request | None, keys: Iterable[Hashable] | None) -> list[int]:
         if (what is None) == (keys is None):
@@ -347,7 +354,8 @@ class Unlearner(Locked):
             few = None if self.guard is None else self.guard.samples
             self._sample = draw_guard_sample(self.task, self._model, order, generator, few)
             self._sample_losses = self._sample.losses(self.task, self._model)
-        retained = RetainedLoss(self.task, self._sample, self.guard, self._sample_losses, gone)
+        answers = None if self._answers is None else self._answers.without(self.task, asked, gone)
+        retained = Retained(self.task, self._sample, self.guard, self._sample_losses, gone, answers)
         return Removal(asked, residual, gone, seed, stages, retained)
 
     def _finished(self, model: nn.Module, applied: Applied, removal: Removal) -> Tensor:

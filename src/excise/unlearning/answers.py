@@ -1,0 +1,119 @@
+"""Answers that a request must not spoil: those to retained samples, and to held-out ones of classes that stay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from excise.task.losses import NO_CLASS
+from excise.task.task import Task
+
+MOST, LEAST = 1000, 128  # samples of each kind; fewer where inputs are large, since every request looks at them
+CHANCE = 2.0  # standard deviations of answers that change for no reason
+
+
+def right_answers(task: Task, outputs: Tensor, targets: Tensor) -> Tensor | None:
+    """1 for a right answer, 0 for a wrong one, NaN for a sample without a label; None where targets are no classes.
+
+    >>> data = torch.utils.data.TensorDataset(torch.zeros(2, 1), torch.tensor([0, 1]))
+    >>> task = Task(nn.Linear(1, 2), nn.CrossEntropyLoss(), data)
+    >>> right_answers(task, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])).tolist()
+    [1.0, 0.0]
+    """
+    if type(task.loss_module) is nn.BCEWithLogitsLoss and outputs.numel() == len(outputs):
+        return ((outputs.reshape(-1) > 0) == (targets.reshape(-1) > 0.5)).double().cpu()
+    classes = outputs.ndim == 2 and outputs.shape[1] > 1 and targets.ndim == 1
+    if not classes or targets.is_floating_point() or targets.is_complex():
+        return None
+    right = (outputs.argmax(1) == targets).double()
+    return right.masked_fill(targets == getattr(task.loss_module, "ignore_index", NO_CLASS), torch.nan).cpu()
+
+
+def points_lost(before: Tensor, after: Tensor) -> float:
+    """How many points of accuracy are lost beyond chance, by which samples were right before and are after.
+
+    >>> all_right = torch.ones(100, dtype=torch.bool)
+    >>> points_lost(all_right, all_right), points_lost(all_right, ~all_right)
+    (0.0, 80.0)
+    """
+    lost, won = int((before & ~after).sum()), int((~before & after).sum())
+    chance = CHANCE * math.sqrt(lost + won)
+    return 100 * max(0.0, lost - won - chance) / max(1, len(before))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Some samples, their classes, and which of them a model answers right."""
+
+    ids: Tensor
+    classes: Tensor
+    right: Tensor
+
+    def at(self, which: Tensor) -> _Seen:
+        return _Seen(self.ids[which], self.classes[which], self.right[which])
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Which answers of a model to retained and held-out samples are right."""
+
+    retained: _Seen
+    held_out: _Seen
+
+    @staticmethod
+    def of(task: Task, model: nn.Module, ids: Tensor, seed: int) -> Answers | None:
+        """Of some of these samples and some of the test set; None where targets are no classes."""
+        most = max(LEAST, min(MOST, 16 * task.batch_size_within_memory(64)))
+        retained = _seen(task, model, ids[:most])
+        order = torch.randperm(_length(task.test_set), generator=torch.Generator().manual_seed(seed))
+        held_out = _seen(task, model, order[:most], task.test_set)
+        return None if retained is None or held_out is None else Answers(retained, held_out)
+
+    def under(self, task: Task, model: nn.Module) -> Answers:
+        """The same samples, answered by another model."""
+        retained = _seen(task, model, self.retained.ids)
+        held_out = _seen(task, model, self.held_out.ids, task.test_set)
+        return self if retained is None or held_out is None else Answers(retained, held_out)
+
+    def without(self, task: Task, ids: Sequence[int], gone: Collection[int]) -> Answers:
+        """Without the samples that are gone, and without held-out ones of a class that goes with ``ids``."""
+        stay = self.retained.at(~torch.isin(self.retained.ids, torch.tensor(list(gone), dtype=torch.long)))
+        asked = torch.cat([task.targets_in(batch).reshape(-1).round().long().cpu() for batch in task.batches(ids)])
+        no_longer = asked[~torch.isin(asked, stay.classes)]
+        return Answers(stay, self.held_out.at(~torch.isin(self.held_out.classes, no_longer)))
+
+    def points_lost(self, task: Task, model: nn.Module) -> float:
+        """How many points of accuracy a model loses against this one, where it loses most, beyond chance."""
+        counted = self.retained, self.held_out
+        now = _seen(task, model, counted[0].ids), _seen(task, model, counted[1].ids, task.test_set)
+        return max(
+            points_lost(before.right, after.right)
+            for before, after in zip(counted, now, strict=True)
+            if after is not None
+        )
+
+
+def _seen(task: Task, model: nn.Module, ids: Tensor, dataset: Any = None) -> _Seen | None:
+    """What a model says about samples that have a label; None where targets are no classes."""
+    right, classes = [torch.zeros(0, dtype=torch.double)], [torch.zeros(0, dtype=torch.long)]
+    with torch.no_grad():
+        for batch in task.batches(ids, task.batch_size_within_memory(256), dataset):
+            outputs, targets = task.outputs(model, batch)
+            plain = task.plain_targets(targets)
+            found = right_answers(task, outputs, plain)
+            if found is None:
+                return None
+            right.append(found)
+            classes.append(plain.reshape(-1).round().long().cpu())
+    every, labels = torch.cat(right), torch.cat(classes)
+    labelled = ~every.isnan()
+    return _Seen(ids[labelled], labels[labelled], every[labelled] > 0)
+
+
+def _length(dataset: Any) -> int:
+    return len(dataset) if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") else 0

@@ -1,0 +1,95 @@
+"""The guard by answers: accuracy on retained and held-out samples, whatever becomes of the loss."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from excise import Guard, NothingForgotten, Step, Task, Unlearner, fit
+from excise.unlearning.answers import Answers
+
+
+def digits(low, high):
+    images, labels = load_digits(return_X_y=True)
+    return TensorDataset(torch.tensor(images[low:high] / 16, dtype=torch.float32), torch.tensor(labels[low:high]))
+
+
+@pytest.fixture(scope="module")
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        start = nn.Sequential(nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 10))
+    task = Task(start, nn.CrossEntropyLoss(), digits(0, 300), digits(300, 900), weight_decay=1e-3)
+    return task.with_model(fit(task, epochs=20, lr=0.1).model)
+
+
+def accuracy(task, model, dataset):
+    images, labels = dataset.tensors
+    return float((model(images).argmax(1) == labels).float().mean())
+
+
+def test_a_step_that_spoils_answers_is_shortened_whatever_the_loss_may_become(network):
+    lenient = Guard(factor=1e6, points=100)
+    spoilt = Unlearner(network, Step("all", size=20), guard=lenient).forget(range(20))
+    held = Unlearner(network, Step("all", size=20), guard=Guard(factor=1e6)).forget(range(20))
+    before = accuracy(network, network.model, network.test_set)
+    assert accuracy(network, spoilt.model, network.test_set) < before - 0.05
+    assert accuracy(network, held.model, network.test_set) > before - 0.02
+    assert held.step_share < spoilt.step_share
+    assert "to protect the retained samples" in held.summary()
+
+
+def test_a_step_that_spoils_answers_at_any_length_is_refused(network, monkeypatch):
+    monkeypatch.setattr(Answers, "points_lost", lambda *_: 1.0)
+    with pytest.raises(NothingForgotten, match="the accuracy within 0.5 points"):
+        Unlearner(network, Step("all")).forget([3])
+
+
+def test_what_is_counted(network):
+    answers = Answers.of(network, network.model, torch.arange(300), seed=0)
+    assert answers.points_lost(network, network.model) == 0
+    of_class = (network.targets == 3).nonzero()[:, 0].tolist()
+    whole = answers.without(network, of_class, of_class)
+    assert not torch.isin(whole.retained.ids, torch.tensor(of_class)).any()
+    assert 3 in answers.held_out.classes
+    assert 3 not in whole.held_out.classes  # nobody knows the class any more
+    part = answers.without(network, of_class[:5], of_class[:5])
+    assert len(part.retained.ids) == 295
+    assert torch.equal(part.held_out.ids, answers.held_out.ids)
+
+
+def test_the_worst_of_retained_and_held_out_samples_counts(network):
+    class Confused(nn.Module):
+        def forward(self, images):
+            return -network.model(images)
+
+    answers = Answers.of(network, network.model, torch.arange(300), seed=0)
+    assert answers.points_lost(network, Confused()) > 70
+    without_held_out = Answers.of(replace(network, test_set=None), network.model, torch.arange(300), seed=0)
+    assert without_held_out.points_lost(replace(network, test_set=None), Confused()) > 70
+
+
+def test_targets_that_are_no_classes_have_no_answers(network):
+    images = network.train_set.tensors[0]
+    numbers = Task(nn.Linear(64, 1), nn.MSELoss(reduction="none"), TensorDataset(images, images[:, :1]))
+    assert Answers.of(numbers, numbers.model, torch.arange(300), seed=0) is None
+
+
+def test_samples_without_a_label_are_left_out(network):
+    images, labels = network.train_set.tensors
+    some = labels.clone()
+    some[::3] = -100
+    task = replace(network, train_set=TensorDataset(images, some))
+    assert len(Answers.of(task, network.model, torch.arange(300), seed=0).retained.ids) == 200
+
+
+def test_later_requests_are_held_against_the_model_as_it_is_then(network):
+    unlearner = Unlearner(network, Step("all"))
+    unlearner.forget([1, 2])
+    kept = unlearner._answers
+    assert not {1, 2} & set(kept.retained.ids.tolist())
+    fresh = kept.under(network, unlearner.model)
+    assert torch.equal(kept.held_out.right, fresh.held_out.right)
