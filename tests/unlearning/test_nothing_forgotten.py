@@ -38,7 +38,7 @@ def test_what_the_guard_refuses_is_an_error_and_nothing_counts_as_forgotten(task
     harm = unlearner._sample_losses + 10
     monkeypatch.setattr("excise.unlearning.guard.GuardSample.losses", lambda *_: harm)
     before = {name: weight.clone() for name, weight in task.model.state_dict().items()}
-    with pytest.raises(NothingForgotten, match=r"nothing is forgotten.*guard=Guard\(factor=3, points=3\) \(--guard 3\)"):
+    with pytest.raises(NothingForgotten, match=r"nothing is forgotten.*Guard\(factor=3, points=3\) \(--guard 3\)"):
         unlearner.forget([0, 1, 2])
     assert issubclass(NothingForgotten, ExciseError)
     assert unlearner.forgotten == ()
