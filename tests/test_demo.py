@@ -44,12 +44,12 @@ def outcome(shown):
 
 
 def test_the_figures_are_those_of_forgetting(outcome):
-    original, step, drift, retrained = outcome.rows
+    original, step, default, retrained = outcome.rows
     assert original.forgotten >= 0.9
     assert original.gap == 1
     assert retrained.forgotten <= 0.4
     assert retrained.gap == 0
-    for row in (step, drift):
+    for row in (step, default):
         assert row.forgotten <= 0.5
         assert row.gap < 0.5
     for row in outcome.rows:
@@ -59,11 +59,11 @@ def test_the_figures_are_those_of_forgetting(outcome):
 
 
 def test_the_slices_have_scores(outcome):
-    chosen = outcome.done.slices
+    chosen = outcome.stepped.slices
     assert 0 < len(chosen) < outcome.slices == 64 + 32 + 10
-    assert set(chosen) & set(outcome.done.scores)
-    best = max(chosen, key=lambda name: outcome.done.scores.get(name, 0.0))
-    assert f"{best} {outcome.done.scores[best]:.2f}" in outcome.reasons()
+    assert set(chosen) & set(outcome.stepped.scores)
+    best = max(chosen, key=lambda name: outcome.stepped.scores.get(name, 0.0))
+    assert f"{best} {outcome.stepped.scores[best]:.2f}" in outcome.reasons()
 
 
 def test_the_command_prints_what_was_measured(shown):
@@ -84,7 +84,7 @@ def test_the_words_follow_the_figures(outcome):
         outcome,
         original=replace(outcome.original, forgotten=11 / 12),
         step=replace(outcome.step, forgotten=0.0, gap=-0.01, held_out=0.95, seconds=0.5),
-        drift=replace(outcome.drift, forgotten=0.25, gap=0.25, held_out=0.96, seconds=3.0),
+        default=replace(outcome.default, forgotten=0.25, gap=0.25, held_out=0.96, seconds=3.0),
         retrained=retrained,
     ).meaning()
     assert "gives 11 of the 12 wrong labels back: it has learned them by heart." in good
@@ -94,7 +94,7 @@ def test_the_words_follow_the_figures(outcome):
         "held-out accuracy is equal to retraining's." in good
     )
     assert (
-        "Drift leaves 3 and goes 75% of the way to retraining, in 150% of the time; "
+        "The default leaves 3 and goes 75% of the way to retraining, in 150% of the time; "
         "held-out accuracy is 1.0 points above retraining's." in good
     )
     bad = replace(
@@ -150,5 +150,5 @@ def test_the_proof_is_written_and_says_what_was_measured(shown, folder):
 
 
 def test_the_audit_agrees_with_the_table(outcome):
-    assert outcome.audit.to_retraining.forget_calibrated.share == pytest.approx(outcome.drift.gap, abs=1e-4)
-    assert outcome.audit.unlearned.test.value == pytest.approx(outcome.drift.held_out)
+    assert outcome.audit.to_retraining.forget_calibrated.share == pytest.approx(outcome.default.gap, abs=1e-4)
+    assert outcome.audit.unlearned.test.value == pytest.approx(outcome.default.held_out)

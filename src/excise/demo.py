@@ -28,7 +28,7 @@ from excise.report.samples import sample_views, sensitivity_maps
 from excise.task.ids import all_but
 from excise.task.task import Task
 from excise.training.loop import Fitted, fit
-from excise.unlearning.drift import Drift
+from excise.unlearning.auto import Auto
 from excise.unlearning.forgotten import Forgotten
 from excise.unlearning.method import Method
 from excise.unlearning.step import Step
@@ -40,7 +40,6 @@ EPOCHS, LR = 150, 0.2  # long enough to learn the wrong labels by heart
 RETRAININGS = 3
 SHOWN = 5  # slices
 MAPPED = 4  # samples whose sensitivity is shown
-DRIFT = Drift.thorough()
 
 
 @dataclass(frozen=True)
@@ -87,32 +86,34 @@ class Outcome:
     """What the demo measured."""
 
     done: Forgotten
-    """The request as the default step carried it out."""
+    """The request as the default method carried it out,"""
+    stepped: Forgotten
+    """and as a step on L-FOCI's slices did."""
     audit: Audit
-    """Of the network after drift, the better of the two."""
+    """Of the network after the default method."""
     models: tuple[nn.Module, nn.Module, nn.Module]
-    """The original, after drift, and one of the retrained."""
+    """The original, after the default method, and one of the retrained."""
     slices: int
     """How many the network has."""
     original: Row
     step: Row
-    drift: Row
+    default: Row
     retrained: Row
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """The rows of the table."""
-        return self.original, self.step, self.drift, self.retrained
+        return self.original, self.step, self.default, self.retrained
 
     def reasons(self) -> str:
         """Which slices the step changed, and why."""
-        scores = {name: self.done.scores.get(name, 0.0) for name in self.done.slices}
+        scores = {name: self.stepped.scores.get(name, 0.0) for name in self.stepped.slices}
         best = sorted(scores, key=lambda name: -scores[name])[:SHOWN]
         return (
             f"The step changed {len(scores)} of {self.slices} slices (the weights of one unit each), chosen because "
             f"their activations tell the {len(self.done.ids)} digits' losses. The highest scores (T, summed over the "
             f"digits): {', '.join(f'{name} {scores[name]:.2f}' for name in best)}. "
-            "Drift changed all slices, in three passes over the retained digits."
+            f"The default changed all slices: {self.done.shortened}."
         )
 
     def grid(self) -> Grid:
@@ -132,8 +133,8 @@ class Outcome:
         return (
             f"The original gives {self._recalled(self.original)} of the {len(self.done.ids)} wrong labels back: it "
             f"{learned}. Networks that never saw them give back {self._recalled(self.retrained)}. "
-            f"{self._judged('The step', self.step)} {self._judged('Drift', self.drift)} The way is that from gap 1, "
-            "nothing forgotten, to gap 0: what the network says about the forgotten digits is as near to what "
+            f"{self._judged('The step', self.step)} {self._judged('The default', self.default)} The way is that from "
+            "gap 1, nothing forgotten, to gap 0: what the network says about the forgotten digits is as near to what "
             "retrained ones say as these are to each other."
         )
 
@@ -167,7 +168,7 @@ def run(console: Console, folder: Path) -> None:
     with _one_thread():
         outcome = measure(case, progress=sys.stderr.isatty())
         files = write_proof(case, outcome, folder)
-    for part in (outcome.reasons(), "", outcome.grid(), "", "The audit of drift:"):
+    for part in (outcome.reasons(), "", outcome.grid(), "", "The audit of the default:"):
         console.print(part, highlight=False, markup=False)
     show(outcome.audit, console)
     for part in ("", f"Wrote {' and '.join(file.name for file in files)}.", "", outcome.meaning()):
@@ -197,12 +198,12 @@ def measure(case: Case, *, progress: bool = False) -> Outcome:
     trained = replace(case.task, model=original.model)
     first = Unlearner(trained, "step", n_jobs=1, progress=progress)
     first.stability(case.ids, seeds=[0])  # what is compiled on first use is compiled now, before the clock runs
-    step, drift = (_forget(trained, case.ids, method) for method in (Step(), DRIFT))
+    step, default = (_forget(trained, case.ids, method) for method in (Step(), Auto()))
     retrained = [_retrain(case, seed, progress=progress) for seed in range(1, RETRAININGS + 1)]
     audited = audit(
         trained,
         original.model,
-        drift,
+        default,
         case.ids,
         retrained=[fitted.model for fitted in retrained],
         retraining_seconds=float(np.mean([fitted.seconds for fitted in retrained])),
@@ -218,13 +219,14 @@ def measure(case: Case, *, progress: bool = False) -> Outcome:
         return Row(name, *said.accuracies, gap.share, seconds)
 
     return Outcome(
-        done=step,
+        done=default,
+        stepped=step,
         audit=audited,
-        models=(original.model, drift.model, retrained[0].model),
+        models=(original.model, default.model, retrained[0].model),
         slices=len(first.slices),
         original=row("original", original.model, original.seconds),
         step=row("excise step", step.model, step.seconds),
-        drift=row("excise drift", drift.model, drift.seconds),
+        default=row("excise, default", default.model, default.seconds),
         retrained=_mean_row(case, retrained),
     )
 
@@ -233,7 +235,7 @@ def write_proof(case: Case, outcome: Outcome, folder: Path) -> tuple[Path, Path]
     """The report for people and the record for machines; a demo may show its samples."""
     page, record = folder / "excise-report.html", folder / "excise-report.json"
     maps = sensitivity_maps(case.task, *outcome.models[:2], case.ids[:MAPPED], seed=0, retrained=outcome.models[2])
-    settings = {"training": f"{EPOCHS} epochs of SGD, learning rate {LR}", "drift": str(DRIFT)}
+    settings = {"training": f"{EPOCHS} epochs of SGD, learning rate {LR}"}
     write_report(outcome.audit, page, samples=sample_views(case.pictures, case.ids), maps=maps, settings=settings)
     outcome.audit.save(record)
     return page, record

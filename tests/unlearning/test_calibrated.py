@@ -158,3 +158,12 @@ def test_held_out_samples_that_can_not_tell_are_refused(network, held_out, words
 def test_bad_options(options):
     with pytest.raises(InputError, match=next(iter(options))):
         Calibrated(**options)
+
+
+def test_a_block_has_a_length_of_its_own(network):
+    every = Unlearner(network, Calibrated()).prepare()
+    some = Unlearner(network, Calibrated(selection="per-layer"), n_jobs=1).prepare()
+    assert some._prepared.length.value > every._prepared.length.value  # fewer weights have to do the same
+    done = some.forget([3, 5])
+    assert 0 < len(done.slices) < len(some.slices)
+    assert "of Newton's length, at which forgotten samples look like held-out ones" in done.summary()

@@ -1,4 +1,4 @@
-"""The Newton step of all slices, at the length that held-out samples say is right."""
+"""The Newton step at the length that held-out samples say is right."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from torch import Tensor, nn
 
 from excise._support.checks import positive, whole
 from excise._support.names import fill_in
+from excise._support.progress import Stages
 from excise.curvature.strategies import Cached, Curvature, InverseCurvature, curvature_named
+from excise.slices.slices import Block
+from excise.task.ids import all_but
 from excise.task.task import evaluating
-from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.drift import Drift
 from excise.unlearning.exchangeability import Length, length_by_exchangeability, nothing_to_forget
+from excise.unlearning.guard import Retained
 from excise.unlearning.method import Applied, Removal, Workspace, register
-from excise.unlearning.selection import AllSlices
+from excise.unlearning.selection import AllSlices, SliceSelection, selection_named
 from excise.unlearning.step import Step
 
 
@@ -31,14 +34,18 @@ class CurvatureAndLength:
 @register("calibrated")
 @dataclass(frozen=True)
 class Calibrated:
-    """A Newton step of all slices, as long as makes forgotten samples look like held-out ones: see ``exchangeability``.
+    """A Newton step, of all slices unless told otherwise, as long as makes forgotten samples look like held-out ones.
 
-    It needs ``test_set``, and finds the length once for a model, so that neither it nor the weight decay has to be
-    guessed. Where the model knows its training samples no better than held-out ones, it forgets nothing and says so.
+    See ``exchangeability``. It needs ``test_set``, and finds the length once for a model, so that neither it nor the
+    weight decay has to be guessed. Where the model knows its training samples no better than held-out ones, it forgets
+    nothing and says so.
     """
 
     curvature: Curvature = field(default_factory=Cached)
     """With which curvature: an object, or its name: ``"cached"``, ``"ggn"``, ``"hessian"``, ``"fisher"``."""
+    selection: SliceSelection = field(default_factory=AllSlices)
+    """Which slices move, as in ``Step``. A block of some, such as L-FOCI's, is chosen for every group on trial as well,
+    which takes as long as so many requests."""
     groups: int = 8
     """Of random retained samples that are forgotten on trial."""
     lr: float | None = None
@@ -48,19 +55,20 @@ class Calibrated:
     heeds_guard: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        fill_in(self, curvature=curvature_named(self.curvature))
+        fill_in(self, curvature=curvature_named(self.curvature), selection=selection_named(self.selection))
         whole(self.groups, "groups")
         if self.lr is not None:
             positive(self.lr, "lr")
 
     def _step(self, size: float = 1.0) -> Step:
-        return Step(AllSlices(), self.curvature, size)
+        return Step(self.selection, self.curvature, size)
 
     def _taken(self, length: float) -> Step | Drift:
         """The step at this length, in a pass or without one."""
         if self.lr is None:
             return self._step(length)
-        return Drift(push=length, lr=self.lr, curvature=self.curvature)
+        chosen = None if isinstance(self.selection, AllSlices) else self.selection
+        return Drift(push=length, lr=self.lr, curvature=self.curvature, selection=chosen)
 
     def check(self, workspace: Workspace) -> None:
         """Refuse a model that can't be sliced, where the curvature knows slices only."""
@@ -72,12 +80,16 @@ class Calibrated:
 
     def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> CurvatureAndLength:
         """The curvature of these samples, and the length by them."""
-        step, every = self._step(), SelectedSlices(tuple(range(len(workspace.known_slices))))
+        step, task = self._step(), workspace.task
         with evaluating(model):
             inverse = step.prepare(workspace, model, ids)
-            block = step.block(workspace, model, every)
+
+            def block_of(group: Tensor) -> Block:
+                picked = step.select(workspace, inverse, model, _on_trial(workspace, group))
+                return step.block(workspace, model, picked)
+
             length = length_by_exchangeability(
-                workspace.task, model, inverse, block, ids, groups=self.groups, seed=workspace.seed
+                task, model, inverse, block_of, ids, groups=self.groups, seed=workspace.seed
             )
         return CurvatureAndLength(inverse, length)
 
@@ -92,3 +104,10 @@ class Calibrated:
             said = f"the step has {length.value:.2g} of Newton's length, and held-out samples would ask for more"
         words = "; ".join(filter(None, [said, done.shortened]))
         return dataclasses.replace(done, share=length.value * done.share, shortened=words)
+
+
+def _on_trial(workspace: Workspace, group: Tensor) -> Removal:
+    """A request to forget some retained samples, which nobody made."""
+    ids, task = group.tolist(), workspace.task
+    residual = all_but(ids, len(task.train_set))
+    return Removal(ids, residual, frozenset(ids), workspace.seed, Stages(enabled=False), Retained.unguarded(task))

@@ -9,7 +9,7 @@ lengths, and the right one gives them the mean loss of held-out samples of the s
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,11 +49,18 @@ class Length:
 
 
 def length_by_exchangeability(
-    task: Task, model: nn.Module, inverse: InverseCurvature, block: Block, ids: Tensor, *, groups: int, seed: int
+    task: Task,
+    model: nn.Module,
+    inverse: InverseCurvature,
+    block_of: Callable[[Tensor], Block],
+    ids: Tensor,
+    *,
+    groups: int,
+    seed: int,
 ) -> Length:
-    """Forget groups of these retained samples at several lengths, and compare with held-out samples."""
+    """Forget groups of these retained samples at several lengths, each on its block; compare with held-out samples."""
     unseen = HeldOutLoss.of(task, model, seed)
-    found = [(curve, unseen.expected(group)) for group, curve in _curves(task, model, inverse, block, ids, groups)]
+    found = [(curve, unseen.expected(group)) for group, curve in _curves(task, model, inverse, block_of, ids, groups)]
     losses = np.mean([curve for curve, _ in found], axis=0)
     aim = float(np.mean([expected for _, expected in found]))
     return Length(crossing(losses, aim), float(losses[0]), aim, bool(losses.max() >= aim))
@@ -77,7 +84,12 @@ def crossing(losses: Floats, aim: float) -> float:
 
 
 def _curves(
-    task: Task, model: nn.Module, inverse: InverseCurvature, block: Block, ids: Tensor, groups: int
+    task: Task,
+    model: nn.Module,
+    inverse: InverseCurvature,
+    block_of: Callable[[Tensor], Block],
+    ids: Tensor,
+    groups: int,
 ) -> Iterator[tuple[Tensor, Floats]]:
     """Groups of samples, and the mean loss of each at every length of its own step."""
     count, trial = len(task.train_set), copy.deepcopy(model)
@@ -85,6 +97,7 @@ def _curves(
     size = max(1, min(GROUP, int(MOST_OF_SET * count), len(ids) // groups))
     for group in ids[: groups * size].split(size):
         downhill = objective.removal_gradient(task, model, group, count - len(group))
+        block = block_of(group)
         step = inverse.solve(model, block, block.gather(downhill), without=group.tolist())
         losses = []
         for length in LENGTHS:

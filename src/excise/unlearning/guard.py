@@ -95,6 +95,12 @@ class Retained:
     answers: Answers | None = None
     """Under the model before; None where samples have no classes, or nothing guards them."""
 
+    @staticmethod
+    def unguarded(task: Task) -> Retained:
+        """Of a request on trial, which is not held against anything."""
+        none = torch.zeros(0, dtype=torch.double)
+        return Retained(task, GuardSample(none.long(), none), None, none, frozenset())
+
     @property
     def before(self) -> float:
         """Mean loss before the request."""
