@@ -48,6 +48,7 @@ from .unlearning.calibrated import Calibrated as Calibrated
 from .unlearning.convergence import NotConvergedWarning as NotConvergedWarning
 from .unlearning.descent import Descent as Descent
 from .unlearning.drift import Drift as Drift
+from .unlearning.exact import Exact as Exact
 from .unlearning.forgotten import Forgotten as Forgotten
 from .unlearning.guard import Guard as Guard
 from .unlearning.method import method_names as method_names

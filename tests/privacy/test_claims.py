@@ -132,7 +132,7 @@ def test_what_is_met_is_met_by_the_dense_derivatives(logistic):
 def test_a_step_that_is_not_near_enough_is_refused_with_the_figures(logistic):
     tight = Privacy(lipschitz=1.5, hessian_lipschitz=0.5, budget=BudgetAccountant(2.0, 1e-3))
     far = logistic.with_model(nn.Linear(3, 2))
-    unlearner = Unlearner(far, guard=None, privacy=tight)
+    unlearner = Unlearner(far, "step", guard=None, privacy=tight)
     nn.init.constant_(far.model.weight, 0.5)
     unchanged(
         unlearner,

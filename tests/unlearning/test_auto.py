@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import Auto, Drift, Step, Task, Unlearner, fit
+from excise import Auto, Drift, Exact, Step, Task, Unlearner, fit
 from excise.unlearning.auto import choose
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.method import Workspace
@@ -45,7 +45,8 @@ def test_the_choice_is_by_model_data_and_loss(network):
     assert isinstance(chosen(network), Calibrated)
     assert chosen(replace(network, test_set=None)) == Step()
     assert chosen(replace(network, test_set=digits(300, 310))) == Step()
-    assert chosen(replace(network, model=nn.Linear(64, 10))) == Step("all")
+    assert chosen(replace(network, model=nn.Linear(64, 10))) == Exact()
+    assert chosen(replace(network, model=nn.Linear(64, 10), weight_decay=0.0)) == Step("all")
     assert isinstance(chosen(replace(network, model=Recurrent())), Drift)
 
 

@@ -73,6 +73,7 @@ def certify(
     sigma: float | None = None,
     delta: float | None = None,
     rounding: float = 0.0,
+    distance: float | None = None,
     features: bool = False,
     vouched: bool = False,
     why_not: str | None = None,
@@ -84,6 +85,8 @@ def certify(
 
         ‖w' - w*‖ ≤ ‖∇F(w'; residual set)‖ / λ.
 
+    Where the curvature at w' is at hand, a nearer bound may be known.
+
     The ε, for a given σ and δ, is a-posteriori: true of this data set and request, whose distance was measured. One
     that holds for all of them, as in definition 1, follows from ``newton_distance`` and where that applies only.
 
@@ -94,6 +97,7 @@ def certify(
         sigma: Standard deviation of the noise added to w' before anyone sees it; chosen beforehand.
         delta: The δ at which to state ε.
         rounding: By how much the norm can be larger than computed.
+        distance: A bound on ‖w' - w*‖ by the curvature at w', with its rounding; None where there is none.
         features: Whether the model has parts that are not trained now, and may have been on the forgotten samples.
         vouched: Whether convexity is the user's word.
         why_not: Why the loss is not convex, or not known to be.
@@ -114,7 +118,10 @@ def certify(
         return Certificate(None, "heuristic", _why_not(norm, convex, noise, why_not), norm, None, prob, noise)
     margin = number(rounding, "rounding") / decay
     bound = norm / decay + margin
-    reason = _guaranteed(norm, decay, bound, margin, features=features, vouched=vouched)
+    nearer = distance is not None and number(distance, "distance") < bound
+    if distance is not None and nearer:
+        bound, margin = distance, min(margin, distance)
+    reason = _guaranteed(norm, decay, bound, margin, nearer=nearer, features=features, vouched=vouched)
     found = Certificate(bound, "convex", reason, norm, margin=margin, last_layer_only=features)
     if noise is None or prob is None:
         return replace(found, reason=f"{reason} There is no noise to hide it.")
@@ -132,7 +139,9 @@ def certify(
     return replace(found, reason=reason, epsilon=epsilon, delta=prob, sigma=noise)
 
 
-def _guaranteed(norm: float, decay: float, bound: float, margin: float, *, features: bool, vouched: bool) -> str:
+def _guaranteed(
+    norm: float, decay: float, bound: float, margin: float, *, nearer: bool, features: bool, vouched: bool
+) -> str:
     """The reason of a bound."""
     what, on = (
         ("weights", "") if not features else ("weights of the last layer", " of that layer, on the same features,")
@@ -143,12 +152,14 @@ def _guaranteed(norm: float, decay: float, bound: float, margin: float, *, featu
         'could end elsewhere. If they never saw the samples, say so by Task(features="fixed").'
     )
     proven = "as the task says; rounding is not counted" if vouched else f"{margin:.2g} of it is for rounding"
+    proven = "rounding is counted" if nearer else proven
+    curvature = ", the curvature there" if nearer else ""
     return (
         f"Guaranteed: the {what}, before any noise, are within a Euclidean distance of {bound:.4g} of what exact "
         f"retraining{on} without the forgotten samples would give ({proven}). It follows from the gradient over all "
-        f"retained samples, of norm {norm:.4g}, and the weight decay, {decay:.4g}, if the loss is convex and weight "
-        f"decay acts on every parameter.{saw if features else ''} Not guaranteed: that the difference that is left "
-        "tells nothing about the samples."
+        f"retained samples, of norm {norm:.4g}{curvature}, and the weight decay, {decay:.4g}, if the loss is convex "
+        f"and weight decay acts on every parameter.{saw if features else ''} Not guaranteed: that the difference that "
+        "is left tells nothing about the samples."
     )
 
 

@@ -117,6 +117,7 @@ def _certificate(
         sigma=sigma,
         delta=delta,
         rounding=gradient.margin,
+        distance=gradient.distance,
         features=gradient.features,
         vouched=gradient.vouched,
         why_not=gradient.why_not_convex,

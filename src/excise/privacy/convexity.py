@@ -8,6 +8,7 @@ is looked up on all the samples, in the pass that computes the gradient, in doub
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -15,12 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from excise.privacy.aliases import doubt_of_aliases
+from excise.privacy.head_objective import HeadObjective, objective_of, trained_weights
 from excise.privacy.heads import doubt_of_loss, doubt_of_model, doubt_of_values, linear_head, with_other_weights
 from excise.privacy.rounding import Margin, has_kinks, smoothness
 from excise.privacy.sightings import Head, Sighting, disagreement, seen_again, sight
 from excise.task import objective
 from excise.task.parameters import norm
 from excise.task.task import Task, evaluating
+
+MOST_KEPT = 60_000_000  # values that the layer sees, in double precision
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class ResidualGradient:
     """Whether convexity is what the task says, rather than proven."""
     features: bool = False
     """Whether the model has parts that are not trained now, but may have been on samples that are gone."""
+    distance: float | None = None
+    """A bound on the distance to the minimum by the curvature there, rounding included; None where there is none."""
 
     @property
     def convex(self) -> bool:
@@ -80,6 +86,7 @@ def _by_linear_layer(task: Task, model: nn.Module, ids: Tensor) -> ResidualGradi
     margin = Margin(beta, has_kinks(task.loss_module), float(layer.weight.detach().double().norm()))
     weight = torch.zeros_like(layer.weight, dtype=torch.float64)
     bias = torch.zeros(layer.out_features, dtype=torch.float64, device=weight.device)
+    kept: list[Sighting] | None = []
     for found in _sightings(task, fresh, Head(model, layer), Head(moved, other), ids):
         if isinstance(found, str):
             return found
@@ -88,6 +95,7 @@ def _by_linear_layer(task: Task, model: nn.Module, ids: Tensor) -> ResidualGradi
             return "the gradient of a sample is not finite"
         weight += slopes.flatten(0, 1).T @ seen.flatten(0, 1)
         bias += slopes.sum((0, 1))
+        kept = _also(kept, found)
         gaps = found.gaps(task) if margin.kinks else None
         margin.add(found.trained_rows, slopes, found.reach, gaps, found.moved, found.shares(task))
     now = {name: one for name, one in layer.named_parameters() if one.requires_grad}
@@ -103,7 +111,28 @@ def _by_linear_layer(task: Task, model: nn.Module, ids: Tensor) -> ResidualGradi
     size = float(total.norm())
     off = margin.of_gradient(size, task.weight_decay, flat, mass)
     precision = torch.finfo(layer.weight.dtype).eps
-    return ResidualGradient(size, None, off, margin.of_rounded_weights(precision, task.weight_decay, flat, mass))
+    rounded = margin.of_rounded_weights(precision, task.weight_decay, flat, mass)
+    distance = None
+    if kept and task.weight_decay > 0:
+        hessian_off = margin.of_hessian(task.weight_decay, len(flat), mass)
+        distance = _distance(objective_of(fresh, layer, kept, mass), layer, off, hessian_off)
+    return ResidualGradient(size, None, off, rounded, distance=distance)
+
+
+def _also(kept: list[Sighting] | None, found: Sighting) -> list[Sighting] | None:
+    """With one more, where all of them fit into memory and every sample has one row; else None."""
+    if kept is None or found.rows.shape[1] != 1 or (len(kept) + 1) * found.rows.numel() > MOST_KEPT:
+        return None
+    return [*kept, found]
+
+
+def _distance(objective: HeadObjective, layer: nn.Linear, off: float, hessian_off: float) -> float | None:
+    """A bound on the distance to the minimum, by the Newton step that leads there."""
+    if objective.bend is None:
+        return None
+    local = objective.at(trained_weights(layer))
+    found = local.step(local.inverse()).distance(objective, off=off, hessian_off=hessian_off)
+    return found if math.isfinite(found) else None
 
 
 def _made_anew(task: Task) -> Task:

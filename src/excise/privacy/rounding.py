@@ -66,6 +66,7 @@ class Margin:
     _off: float = field(default=0.0, init=False)
     _total: float = field(default=0.0, init=False)
     _squares: float = field(default=0.0, init=False)
+    _bent: float = field(default=0.0, init=False)
 
     def add(
         self, seen: Tensor, slopes: Tensor, reach: Tensor, gaps: Tensor | None, moved: Tensor, shares: Tensor
@@ -90,6 +91,7 @@ class Margin:
         self._off += float(off.sum())
         self._total += float((slope * inputs).sum())
         self._squares += float((shares * inputs**2).sum())
+        self._bent += float((shares * moved * (2 * inputs + moved + 2 * self.size_of_weights * inputs**2)).sum())
         self._rows += seen[..., 0].numel()
 
     def of_gradient(self, norm: float, decay: float, weights: Tensor, mass: float) -> float:
@@ -97,6 +99,15 @@ class Margin:
         mean = (self._off + gamma(self._rows + 8) * self._total) / mass
         own = gamma(8) * decay * float(weights.norm()) + gamma(len(weights) + 8) * norm
         return 2 * (mean + own)
+
+    def of_hessian(self, decay: float, columns: int, mass: float) -> float:
+        """By how much a product with ∇²F can be off, as a multiple of the vector's length.
+
+        It is a sum over samples of β ‖a‖² at most, which rounding puts off as it does the gradient. What the layer
+        sees may differ by Δ, which changes aaᵀ by 2‖a‖Δ + Δ², and ∇²ℓ by 2β ‖W‖ Δ.
+        """
+        rounded = gamma(self._rows + columns + 64) * (self.beta * self._squares / mass + decay)
+        return 2 * (rounded + self.beta * self._bent / mass)
 
     def of_rounded_weights(self, epsilon: float, decay: float, weights: Tensor, mass: float) -> float:
         """A gradient that is left at the minimum, once its weights are rounded to a precision of ε."""

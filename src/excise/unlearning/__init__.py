@@ -4,6 +4,7 @@ from excise.unlearning.auto import Auto
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.descent import Descent
 from excise.unlearning.drift import Drift
+from excise.unlearning.exact import Exact
 from excise.unlearning.forgotten import Forgotten
 from excise.unlearning.guard import Guard
 from excise.unlearning.method import Applied, Method, Removal, Workspace, method_named, method_names, register
@@ -29,6 +30,7 @@ __all__ = [
     "Calibrated",
     "Descent",
     "Drift",
+    "Exact",
     "Forgotten",
     "Guard",
     "Joint",

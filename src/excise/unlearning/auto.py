@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from excise.curvature.margins import Margins, margins
-from excise.privacy.convexity import why_not_linear
 from excise.task.task import Task, evaluating
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.drift import Drift
+from excise.unlearning.exact import Exact, why_not_head
 from excise.unlearning.exchangeability import FEWEST_HELD_OUT, HeldOutLoss
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.method import Applied, Method, Removal, Workspace, register
@@ -51,7 +51,7 @@ class Prepared:
 class Auto:
     """Choose by what was measured (``docs/which-method.md``), and say what was chosen and why.
 
-    A convex model takes the Newton step of all slices, which has a certificate. For other models with held-out samples,
+    A convex model is moved to the retrained weights, with a certificate. For other models with held-out samples,
     the step is as long as these say; but answers are predicted where the model knows its samples by heart, or where a
     part of a class goes at once. All samples of a class are denied. Without held-out samples nothing tells how far to
     go, and L-FOCI's block takes a step.
@@ -96,8 +96,10 @@ def choose(workspace: Workspace) -> Choice:
     task = workspace.task
     if not workspace.has_slices:
         return Choice(Drift(), "the model can't be sliced")
-    if task.convex or (task.convex is None and why_not_linear(task, task.model) is None):
-        return Choice(Step(AllSlices()), "the model is convex, so that its step has a certificate")
+    if task.convex or (task.convex is None and why_not_head(task) is None):
+        if task.weight_decay > 0:
+            return Choice(Exact(), "the model is convex, so that the retrained weights can be had exactly")
+        return Choice(Step(AllSlices()), "the model is convex, but weight_decay is 0, so that it may have no minimum")
     count = 0 if task.test_set is None else len(task.test_set)
     if count < FEWEST_HELD_OUT:
         few = "there is no test_set" if not count else f"test_set has only {count} samples"
