@@ -51,6 +51,8 @@ from .unlearning.drift import Drift as Drift
 from .unlearning.exact import Exact as Exact
 from .unlearning.forgotten import Forgotten as Forgotten
 from .unlearning.guard import Guard as Guard
+from .unlearning.head import Head as Head
+from .unlearning.head import head as head
 from .unlearning.method import method_names as method_names
 from .unlearning.paper import PaperStep as PaperStep
 from .unlearning.predicted import Predicted as Predicted

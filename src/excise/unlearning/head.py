@@ -1,0 +1,158 @@
+"""Heads on frozen networks: the network runs once for each sample, and every deletion is exact and takes milliseconds.
+
+Where a linear layer is all that is trained, the rest of the model is a function of the sample alone. What it says, the
+embedding, is computed once, and the layer on embeddings is a convex task of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from excise.errors import NeverSupportedError
+from excise.privacy.heads import linear_head
+from excise.privacy.sightings import Head as LayerOfModel
+from excise.privacy.sightings import disagreement, sight
+from excise.task.fingerprint import sample_digest
+from excise.task.ids import Ids, all_but
+from excise.task.requests import Request
+from excise.task.task import Task, evaluating
+from excise.unlearning.embeddings import EmbeddingFile
+from excise.unlearning.exact import why_not_head
+from excise.unlearning.forgotten import Forgotten
+from excise.unlearning.unlearner import Unlearner
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A linear layer as a task of its own, on embeddings; see ``head``."""
+
+    whole: Task
+    """The task with the frozen network."""
+    task: Task
+    """The same samples and objective: the layer alone, on embeddings."""
+    file: EmbeddingFile | None
+    """Where embeddings are kept; None where they are held in memory alone."""
+
+    @cached_property
+    def unlearner(self) -> Unlearner:
+        """The session that ``forget`` goes on with."""
+        return Unlearner(self.task)
+
+    def forget(
+        self,
+        what: Ids | str | Request | None = None,
+        *,
+        keys: Iterable[Hashable] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+    ) -> Forgotten:
+        """A whole model without the samples, in addition to those of earlier requests; their embeddings are purged.
+
+        Arguments are those of ``Unlearner.forget``. The certificate is of the layer's weights.
+        """
+        done = self.unlearner.forget(what, keys=keys, epsilon=epsilon, delta=delta)
+        if self.file is not None:
+            left = all_but(list(done.forgotten), len(self.whole.train_set)).tolist()
+            self.file.purge(self.whole, done.forgotten, left)
+        name, task = self._name, self.whole
+        return replace(
+            done,
+            model=self.attached(done.model),
+            before=None if done.before is None else self.attached(done.before),
+            slices=tuple(one.replace("(model)", name) for one in done.slices),
+            scores={one.replace("(model)", name): score for one, score in done.scores.items()},
+            _read=lambda: task.fingerprint,
+            _fingerprint=[],
+        )
+
+    def attached(self, layer: nn.Module) -> nn.Module:
+        """A copy of the whole model with this layer in place of its own."""
+        model = copy.deepcopy(self.whole.model)
+        model.get_submodule(self._name).load_state_dict(layer.state_dict())
+        return model
+
+    @cached_property
+    def _name(self) -> str:
+        layer = linear_head(self.whole.model)
+        names = [name for name, module in self.whole.model.named_modules() if module is layer]
+        return str(names[0])
+
+
+def head(task: Task, *, cache: str | Path | None = None) -> Head:
+    """Find that a linear layer is all that is trained, and embed all samples once.
+
+    For a classifier on a frozen encoder, a network with a new last layer, any model with ``requires_grad=False``
+    elsewhere. Deletions are then exact and certified, without touching the frozen part. They say nothing about what
+    that part keeps of the samples, should it have seen them: tell ``Task(features="fixed")`` where it never did.
+
+    Args:
+        task: With the whole model.
+        cache: Folder for embeddings, by the samples' contents, which later calls read; None for none. Those of a
+            forgotten sample are purged from it.
+    """
+    if (why := why_not_head(task)) is not None:
+        raise NeverSupportedError(
+            f"head is for models of which one linear layer is trained and is the last ({why}); freeze the rest by "
+            "requires_grad_(False), or use Unlearner(task)."
+        )
+    layer = linear_head(task.model)
+    assert isinstance(layer, nn.Linear)
+    file = None if cache is None else EmbeddingFile.of(task, layer, cache)
+    model = LayerOfModel(task.model, layer)
+    with evaluating(task.model):
+        train = _embedded(task, model, task.samples, file)
+        test = None if task.test_set is None else _embedded(task, model, task.test_set, None)
+    own = copy.deepcopy(layer)
+    small = Task(
+        own,
+        task.loss,
+        train,
+        test,
+        weight_decay=task.weight_decay,
+        keys=task.keys,
+        features=task.features,
+        convex=task.convex,
+    )
+    return Head(task, small, file)
+
+
+def _embedded(task: Task, model: LayerOfModel, dataset: Any, file: EmbeddingFile | None) -> TensorDataset:
+    """What the layer sees of each sample, and its target; read from the file as far as it goes, which then has all."""
+    count = len(dataset)
+    if file is None:
+        rows, targets = _seen(task, model, torch.arange(count), dataset)
+        return TensorDataset(rows, targets)
+    hashes, kept = [sample_digest(task, place) for place in range(count)], file.read()
+    missing = torch.tensor([place for place, one in enumerate(hashes) if one not in kept], dtype=torch.long)
+    if len(missing):
+        rows, targets = _seen(task, model, missing, dataset)
+        pairs = zip(missing.tolist(), rows.cpu(), targets.cpu(), strict=True)
+        kept |= {hashes[place]: [row, target] for place, row, target in pairs}
+        file.write(kept)
+    rows, targets = (torch.stack(part) for part in zip(*(kept[one] for one in hashes), strict=True))
+    device = model.layer.weight.device
+    return TensorDataset(rows.to(device), targets.to(device))
+
+
+def _seen(task: Task, model: LayerOfModel, places: Tensor, dataset: Any) -> tuple[Tensor, Tensor]:
+    """What the layer sees of samples, one row each, and their targets."""
+    rows, targets = [], []
+    for some in places.split(task.batch_size_within_memory(256)):
+        one = sight(task, model, task.batch(some, dataset))
+        if (doubt := disagreement(task, one, one)) is not None or one.rows.shape[1] != 1:
+            raise NeverSupportedError(
+                f"head is for models of which one linear layer is trained and is the last "
+                f"({doubt or 'it sees several rows of a sample'}); use Unlearner(task)."
+            )
+        rows.append(one.inputs.reshape(one.samples, -1))
+        targets.append(one.targets)
+    return torch.cat(rows), torch.cat(targets)
