@@ -56,6 +56,8 @@ from .unlearning.head import head as head
 from .unlearning.method import method_names as method_names
 from .unlearning.paper import PaperStep as PaperStep
 from .unlearning.predicted import Predicted as Predicted
+from .unlearning.private_head import PrivateHead as PrivateHead
+from .unlearning.private_head import fit_private as fit_private
 from .unlearning.selection import AllSlices as AllSlices
 from .unlearning.selection import AtRandom as AtRandom
 from .unlearning.selection import Joint as Joint

@@ -101,8 +101,7 @@ def with_perturbation(task: Task, address: str | None) -> Task:
 
 def chosen_guard(text: str | None) -> Guard | None:
     """The default guard, none, or one of this factor."""
-    from excise.unlearning.guard import Guard
-    from excise.unlearning.unlearner import DEFAULT_GUARD
+    from excise.unlearning.guard import DEFAULT_GUARD, Guard
 
     if text is None:
         return DEFAULT_GUARD

@@ -12,6 +12,8 @@ from excise.errors import InputError
 from excise.privacy.arguments import number
 from excise.privacy.gaussian import gaussian_epsilon
 
+_BEFOREHAND = "if the size of the noise was chosen beforehand"
+_CALIBRATED = "whose distance the size of the noise was found from, so that it tells something of that distance"
 LATER = frozenset({"margin", "last_layer_only"})
 """What certificates of earlier versions lack."""
 
@@ -78,6 +80,7 @@ def certify(
     vouched: bool = False,
     why_not: str | None = None,
     void: str | None = None,
+    calibrated: bool = False,
 ) -> Certificate:
     """Say how far the weights w' can be from those of exact retraining, however w' was found.
 
@@ -102,6 +105,7 @@ def certify(
         vouched: Whether convexity is the user's word.
         why_not: Why the loss is not convex, or not known to be.
         void: Why no ε follows from the noise, whatever its size.
+        calibrated: Whether the size of the noise was found from this bound.
 
     >>> certify(0.02, 0.01, convex=True).bound
     2.0
@@ -133,7 +137,7 @@ def certify(
         f" Noise of standard deviation {noise:.4g} on every weight hides it to this degree: whatever is looked for in "
         f"the noisy weights alone is at most e^{epsilon:.4g} times as likely to be found as in retrained weights with "
         f"the same noise, plus a probability of {prob:.4g}, and the other way round. This is guaranteed after the "
-        "fact, for this data set and request, if the size of the noise was chosen beforehand. Not guaranteed: anything "
+        f"fact, for this data set and request, {_CALIBRATED if calibrated else _BEFOREHAND}. Not guaranteed: anything "
         "of other requests or data, or against someone who also sees other models of this data, or these numbers."
     )
     return replace(found, reason=reason, epsilon=epsilon, delta=prob, sigma=noise)

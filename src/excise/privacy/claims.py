@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from excise.errors import InputError, warn
 from excise.privacy.certificate import Certificate, certify
 from excise.privacy.constants import refuted
 from excise.privacy.convexity import ResidualGradient, residual_gradient, why_not_linear
+from excise.privacy.gaussian import analytic_sigma
 from excise.privacy.mechanism import Privacy
 from excise.task.hooks import exclusive
 from excise.task.task import Task
@@ -34,6 +36,16 @@ def certified(
     with exclusive(task.model, model):  # it may be asked for while another request is carried out
         gradient = residual_gradient(task, model, residual)
     return _certificate(task, gradient, sigma, delta, void)
+
+
+def calibrated(task: Task, model: nn.Module, residual: Tensor, epsilon: float, delta: float) -> Certificate:
+    """The certificate of a request whose noise is just as large as its own bound asks for; σ is in it."""
+    gradient = residual_gradient(task, model, residual)
+    found = _certificate(task, gradient, None, None, None)
+    if found.bound is None:
+        _refuse(gradient.why_not_convex or "the weight decay is 0")
+    sigma = analytic_sigma(found.bound, epsilon, delta)
+    return _certificate(task, gradient, sigma * _ROUNDING, delta, None, calibrated=True)
 
 
 def require_convex(task: Task, model: nn.Module) -> None:
@@ -108,7 +120,13 @@ def _exact(task: Task, gradient: ResidualGradient, void: str | None) -> Certific
 
 
 def _certificate(
-    task: Task, gradient: ResidualGradient, sigma: float | None, delta: float | None, void: str | None
+    task: Task,
+    gradient: ResidualGradient,
+    sigma: float | None,
+    delta: float | None,
+    void: str | None,
+    *,
+    calibrated: bool = False,
 ) -> Certificate:
     return certify(
         gradient.norm,
@@ -122,10 +140,11 @@ def _certificate(
         vouched=gradient.vouched,
         why_not=gradient.why_not_convex,
         void=void,
+        calibrated=calibrated,
     )
 
 
-def _refuse(why: str) -> None:
+def _refuse(why: str) -> NoReturn:
     raise InputError(
         f"epsilon promises nothing for this model, which is not convex, or not known to be ({why}); leave epsilon and "
         "delta out and audit what is forgotten, or train nothing but a linear last layer."

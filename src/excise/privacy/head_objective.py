@@ -45,6 +45,8 @@ class HeadObjective:
     decay: float
     bend: float | None
     """R of ``newton_bound`` for rows of length 1; None where the loss has none."""
+    tilt: Tensor | None = None
+    """b, where ⟨b, W⟩ / m is added to the objective, as objective perturbation does."""
 
     def without(self, kept: Tensor, mass: float) -> HeadObjective:
         """That of some of the samples."""
@@ -73,12 +75,14 @@ class Local:
     @property
     def value(self) -> float:
         """F."""
-        return self.total / self.objective.mass + self.objective.decay / 2 * float(self.weights.square().sum())
+        tilt = 0.0 if self.objective.tilt is None else float((self.objective.tilt * self.weights).sum())
+        return (self.total + tilt) / self.objective.mass + self.objective.decay / 2 * float(self.weights.square().sum())
 
     @property
     def gradient(self) -> Tensor:
         """∇F."""
-        return self._gathered(self.slopes.detach()) + self.objective.decay * self.weights
+        plain = self._gathered(self.slopes.detach()) + self.objective.decay * self.weights
+        return plain if self.objective.tilt is None else plain + self.objective.tilt / self.objective.mass
 
     def product(self, along: Tensor) -> Tensor:
         """∇²F times a matrix."""

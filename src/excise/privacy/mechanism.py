@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor, nn
 
-from excise._support.checks import require, whole
+from excise._support.checks import choice, require, whole
 from excise.errors import InputError
 from excise.privacy.accountant import BudgetAccountant
 from excise.privacy.arguments import number
@@ -39,11 +39,15 @@ class Privacy:
     noise_seed: int | None = field(default=None, repr=False)
     """None for noise that nobody can draw again. A seed is for tests, as a ``SeededNoiseWarning`` says: whoever knows
     it can subtract the noise. In one process it blurs the same weights only, or none."""
+    noise: Literal["worst-case", "certificate"] = "worst-case"
+    """By what its size is found: before the data is looked at, from L and M; or from the bound that the request's
+    certificate has, which needs no constants and is far smaller, and guarantees less: see ``docs/exact.md``."""
     repeatable: bool = False
     """Whether ``noise_seed`` may blur many models, without a warning. That is no privacy at all, as the difference of
     two such models is free of noise; it is there to reproduce experiments."""
 
     def __post_init__(self) -> None:
+        choice(self.noise, ("worst-case", "certificate"), "noise")
         require(isinstance(self.repeatable, bool), "repeatable", self.repeatable, "True or False")
         if self.noise_seed is not None:
             whole(self.noise_seed, "noise_seed", 0)
@@ -56,6 +60,17 @@ class Privacy:
                 "repeatable=True hides nothing, so there is nothing to count in a budget; pass one of them."
             )
 
+    def require_room(self, task: Task, epsilon: float, delta: float) -> None:
+        """Refuse a request that can't be granted, before anything is done."""
+        number(epsilon, "epsilon", positive=True)
+        number(delta, "delta", positive=True, below=1)
+        if task.weight_decay == 0:
+            raise InputError(
+                "epsilon needs weight_decay > 0 in the task: without it the bound on the step is infinite."
+            )
+        if self.budget is not None:
+            self.budget.require_room(epsilon, delta)
+
     def sigma(self, task: Task, removed: int, epsilon: float, delta: float) -> float:
         """Standard deviation of the noise after so many removals, fixed before the data is looked at."""
         if self.lipschitz is None or self.hessian_lipschitz is None:
@@ -63,12 +78,7 @@ class Privacy:
                 "epsilon needs the constants that its guarantee rests on: pass privacy=Privacy(lipschitz=..., "
                 "hessian_lipschitz=...) to Unlearner, which are L and M."
             )
-        if task.weight_decay == 0:
-            raise InputError(
-                "epsilon needs weight_decay > 0 in the task: without it the bound on the step is infinite."
-            )
-        if self.budget is not None:
-            self.budget.require_room(epsilon, delta)  # before anything is done
+        self.require_room(task, epsilon, delta)
         distance = newton_distance(
             removed=removed,
             samples=len(task.train_set),

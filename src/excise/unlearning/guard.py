@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from excise._support.checks import is_number, require, whole
 from excise._support.sampling import draw_proportionally
+from excise.errors import InputError
 from excise.task.objective import losses_on
 from excise.task.task import Task
 from excise.unlearning.answers import Answers
@@ -45,6 +47,21 @@ class Guard:
     def limit(self, loss: float) -> float:
         """The most that a loss may become."""
         return max(self.factor * loss, loss + self.rise)
+
+
+DEFAULT_GUARD = Guard()
+
+
+def checked_guard(guard: Any, method: Any) -> Guard | None:
+    """The guard, where the method heeds one; one that was asked for and would be ignored is an error."""
+    require(guard is None or isinstance(guard, Guard), "guard", guard, "a Guard or None")
+    if method.heeds_guard:
+        checked: Guard | None = guard
+        return checked
+    if guard is not None and guard is not DEFAULT_GUARD:
+        name = getattr(method, "name", type(method).__name__)
+        raise InputError(f"{name} does not heed guard; step and drift do. Leave it out, or pass guard=None.")
+    return None
 
 
 @dataclass(frozen=True)

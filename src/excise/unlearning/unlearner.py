@@ -18,7 +18,7 @@ from excise._support.checks import choice, require, whole
 from excise._support.progress import Stages
 from excise.errors import InputError
 from excise.privacy.certificate import Certificate
-from excise.privacy.claims import certified, claimed, require_convex
+from excise.privacy.claims import calibrated, certified, claimed, require_convex
 from excise.privacy.mechanism import Privacy
 from excise.slices.slices import Slices, whole_model_block
 from excise.task import objective
@@ -33,13 +33,11 @@ from excise.training.batchnorm import reestimate
 from excise.unlearning.answers import Answers
 from excise.unlearning.convergence import check_convergence, require_change, require_finite
 from excise.unlearning.forgotten import Forgotten
-from excise.unlearning.guard import Guard, GuardSample, Retained, draw_guard_sample
+from excise.unlearning.guard import DEFAULT_GUARD, Guard, GuardSample, Retained, checked_guard, draw_guard_sample
 from excise.unlearning.locking import Locked, one_at_a_time
 from excise.unlearning.method import Applied, Method, Removal, Workspace, method_named, settings_of
 from excise.unlearning.performance import compared
 from excise.unlearning.suitability import check_task, naming_bad_samples
-
-DEFAULT_GUARD = Guard()
 
 
 class Unlearner(Locked):
@@ -78,7 +76,7 @@ class Unlearner(Locked):
         self._lock = threading.RLock()
         self.task, self.method = task, method_named(method)
         self.privacy = Privacy() if privacy is None else privacy
-        self.guard = _checked_guard(guard, self.method)
+        self.guard = checked_guard(guard, self.method)
         require(isinstance(self.privacy, Privacy), "privacy", privacy, "a Privacy or None")
         self._batch_statistics = choice(batch_statistics, ("keep", "reestimate"), "batch_statistics")
         self._workspace = Workspace(task, whole(seed, "seed", 0), n_jobs)
@@ -130,6 +128,7 @@ class Unlearner(Locked):
             "privacy": {
                 "lipschitz": self.privacy.lipschitz,
                 "hessian_lipschitz": self.privacy.hessian_lipschitz,
+                "noise": self.privacy.noise,
                 "budget": None if self.privacy.budget is None else dict(self.privacy.budget.total._asdict()),
             },
             "batch_statistics": self._batch_statistics,
@@ -197,11 +196,11 @@ class Unlearner(Locked):
             losses = self._finished(model, applied, removal)
             certificate = None
             published, shown = model, losses
-            if sigma is not None:
+            if epsilon is not None:
                 # now, as is the fingerprint below: nothing that is handed out leads to the weights before the noise,
                 # nor to the task, whose model knows the samples
                 certificate = self._certificate(model, removal, sigma, epsilon, delta)
-                published = self._blurred(model, applied, sigma, stages)
+                published = self._blurred(model, applied, sigma or certificate.sigma or 0.0, stages)
                 shown = removal.retained.of_each(published)
         seconds = time.perf_counter() - began
         with evaluating(self._model):
@@ -321,7 +320,7 @@ class Unlearner(Locked):
         return numbers
 
     def _sigma(self, removed: int, epsilon: float | None, delta: float | None) -> float | None:
-        """Standard deviation of the noise; None for no noise."""
+        """Standard deviation of the noise; None for no noise, or where only the certificate will tell."""
         if epsilon is None and delta is None:
             if self.privacy.budget is not None:
                 raise InputError(
@@ -332,6 +331,10 @@ class Unlearner(Locked):
         if epsilon is None or delta is None:
             raise InputError(f"epsilon and delta must be given together, not {epsilon!r} and {delta!r}.")
         own = getattr(self.method, "sigma", None)
+        if own is None and self.privacy.noise == "certificate":
+            self.privacy.require_room(self.task, epsilon, delta)
+            require_convex(self.task, self._model)
+            return None
         if own is None:
             sigma = self.privacy.sigma(self.task, removed, epsilon, delta)
             require_convex(self.task, self._model)
@@ -376,13 +379,15 @@ class Unlearner(Locked):
         return published
 
     def _certificate(
-        self, model: nn.Module, removal: Removal, sigma: float, epsilon: float | None, delta: float | None
+        self, model: nn.Module, removal: Removal, sigma: float | None, epsilon: float | None, delta: float | None
     ) -> Certificate:
         """Of a request with noise; an error where what was asked for does not hold."""
+        if sigma is None and epsilon is not None and delta is not None:
+            return calibrated(self.task, model, removal.residual, epsilon, delta)
         if epsilon is None or delta is None or hasattr(self.method, "sigma"):
             partial = "it is as large as the method has it, on some slices alone"
             return certified(self.task, model, removal.residual, sigma or None, delta if sigma else None, partial)
-        noise = {"sigma": sigma, "epsilon": epsilon, "delta": delta}
+        noise = {"sigma": sigma or 0.0, "epsilon": epsilon, "delta": delta}
         return claimed(self.task, model, removal.residual, removal.ids, self.privacy, **noise)
 
     def _changed(self, model: nn.Module, applied: Applied) -> int:
@@ -390,15 +395,3 @@ class Unlearner(Locked):
         start, weights = trainable(self._model), trainable(model)
         names = tuple(self.slices.name(number) for number in sorted(applied.numbers))
         return require_change(start, weights, getattr(self.method, "name", type(self.method).__name__), names)
-
-
-def _checked_guard(guard: Any, method: Method) -> Guard | None:
-    """The guard, where the method heeds one; one that was asked for and would be ignored is an error."""
-    require(guard is None or isinstance(guard, Guard), "guard", guard, "a Guard or None")
-    if method.heeds_guard:
-        checked: Guard | None = guard
-        return checked
-    if guard is not None and guard is not DEFAULT_GUARD:
-        name = getattr(method, "name", type(method).__name__)
-        raise InputError(f"{name} does not heed guard; step and drift do. Leave it out, or pass guard=None.")
-    return None
