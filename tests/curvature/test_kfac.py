@@ -11,7 +11,8 @@ from torch.utils.data import TensorDataset
 from excise import Task, Unlearner
 from excise._support.sampling import draw_proportionally
 from excise.curvature import curvature
-from excise.curvature.kfac import Diagonal, KroneckerFactors, _capturing, cache, can_cache
+from excise.curvature.factors import Diagonal, KroneckerFactors
+from excise.curvature.kfac import _capturing, cache, can_cache
 from excise.curvature.last_layer import last_layer_inputs, trains_only_last_layer
 from excise.slices import find_slices
 from excise.slices.layers import kind_of
