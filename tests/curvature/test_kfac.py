@@ -12,8 +12,9 @@ from excise import Task, Unlearner
 from excise._support.sampling import draw_proportionally
 from excise.curvature import curvature
 from excise.curvature.factors import Diagonal, KroneckerFactors
-from excise.curvature.kfac import _capturing, cache, can_cache
+from excise.curvature.kfac import cache, can_cache
 from excise.curvature.last_layer import last_layer_inputs, trains_only_last_layer
+from excise.curvature.sample_rows import capturing
 from excise.slices import find_slices
 from excise.slices.layers import kind_of
 
@@ -219,7 +220,7 @@ def test_watching_leaves_outputs_and_global_randomness_alone():
     x = task.train_set.tensors[0]
     before = torch.random.get_rng_state()
     plain = task.model(x)
-    with _capturing(task.model, find_slices(task.model).layers) as calls:
+    with capturing(task.model, find_slices(task.model).layers) as calls:
         assert torch.equal(task.model(x), plain)
         assert [len(seen) for seen in calls] == [1, 1]
         assert (calls[0][0][1] < 0).any()  # as the convolution gave it, not as the ReLU in place left it

@@ -11,6 +11,7 @@ from excise.curvature.margins import margins
 from excise.slices.slices import find_slices
 from excise.task.parameters import move, trainable
 from excise.unlearning.linearised import MOST_HOLD, Linearised, Request, forgotten_on_trial, kernel_among, strength
+from tests.dense_rows import margin_rows
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,8 @@ def test_a_correction_moves_margins_by_what_is_asked(trained, network):
     forgotten, retained = (network.gradients(trained.model, torch.arange(*ends)) for ends in ((0, 5), (20, 40)))
     request = Request.of(forgotten, retained, kernel_among(retained))
     asked = torch.cat([torch.full((5,), -1.0), torch.zeros(20)]).double()
-    moved = torch.cat([forgotten.rows, retained.rows]) @ request.correction(asked)
+    rows = margin_rows(trained, trained.model, network.block, [*range(5), *range(20, 40)])
+    moved = rows @ request.correction(asked)
     assert torch.allclose(moved[:5].double(), asked[:5], atol=0.2)
     assert moved[5:].abs().max() < 0.2
 

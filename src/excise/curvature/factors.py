@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from excise.curvature.whitened import Whitening
 
 
 class LayerCurvature(Protocol):
@@ -14,6 +17,10 @@ class LayerCurvature(Protocol):
 
     def solve(self, matrices: Tensor, units: Tensor, damping: float) -> Tensor:
         """(C_PP + damping I)⁻¹ of each of a stack of matrices, units × width, on some of the layer's units."""
+        ...
+
+    def whitening(self, damping: float, times: float) -> Whitening:
+        """((C + damping I) · times)^-½."""
         ...
 
     @property
@@ -41,11 +48,10 @@ class KroneckerFactors:
 
     def solve(self, matrices: Tensor, units: Tensor, damping: float) -> Tensor:
         """(B_PP ⊗ A + damping I)⁻¹ of each of a stack of matrices, units × width."""
-        if self.output_factor.ndim == 1:
-            return self._solve_rotated(matrices, self.output_factor[units], damping)
-        values, vectors = torch.linalg.eigh(self.output_factor[units][:, units])
-        result: Tensor = vectors @ self._solve_rotated(vectors.T @ matrices, values.clamp_min(0), damping)
-        return result
+        values, vectors = self._output_eigenpairs(units)
+        if vectors is None:
+            return self._solve_rotated(matrices, values, damping)
+        return vectors @ self._solve_rotated(vectors.T @ matrices, values, damping)
 
     def _solve_rotated(self, matrices: Tensor, outputs: Tensor, damping: float) -> Tensor:
         """The same where B is diagonal."""
@@ -53,6 +59,25 @@ class KroneckerFactors:
         along = 1 / (outputs[:, None] * self.input_eigenvalues + damping)
         vectors = self.input_eigenvectors
         return matrices * plain + ((matrices @ vectors) * (along - plain)) @ vectors.T
+
+    def whitening(self, damping: float, times: float) -> Whitening:
+        """((B ⊗ A + damping I) · times)^-½."""
+        outputs, rotation = self._all_output_eigenpairs
+        along = (outputs[:, None] * self.input_eigenvalues + damping) * times
+        across = (outputs[:, None] * self.mean_of_rest + damping) * times
+        return Whitening(rotation, self.input_eigenvectors, along.rsqrt(), across.rsqrt())
+
+    def _output_eigenpairs(self, units: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Those of B_PP; no vectors where it is diagonal."""
+        if torch.equal(units, torch.arange(len(self.output_factor)).to(units)):
+            return self._all_output_eigenpairs
+        of_units = self.output_factor[units]
+        return _eigenpairs(of_units if of_units.ndim == 1 else of_units[:, units])
+
+    @cached_property
+    def _all_output_eigenpairs(self) -> tuple[Tensor, Tensor | None]:
+        """Those of B, which every step of all slices asks for."""
+        return _eigenpairs(self.output_factor)
 
     @property
     def trace(self) -> float:
@@ -82,6 +107,12 @@ class Diagonal:
         """(Σ v² + damping)⁻¹ times each of a stack of matrices, units × width."""
         return matrices / (self.values[units] + damping)
 
+    def whitening(self, damping: float, times: float) -> Whitening:
+        """((Σ v² + damping) · times)^-½: without directions, and other for each weight."""
+        units, width = self.values.shape
+        across = ((self.values + damping) * times).rsqrt()
+        return Whitening(None, self.values.new_zeros(width, 0), self.values.new_zeros(units, 0), across)
+
     @property
     def trace(self) -> float:
         """Sum of its eigenvalues."""
@@ -90,3 +121,10 @@ class Diagonal:
     def to(self, device: torch.device) -> Diagonal:
         """The same on another device."""
         return Diagonal(self.values.to(device))
+
+
+def _eigenpairs(factor: Tensor) -> tuple[Tensor, Tensor | None]:
+    if factor.ndim == 1:
+        return factor, None
+    values, vectors = torch.linalg.eigh(factor)
+    return values.clamp_min(0), vectors

@@ -13,8 +13,7 @@ the place of B ⊗ A. With K all layers' B ⊗ A + λI, which is inverted by eig
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,13 +24,14 @@ from excise._support.sampling import draw_proportionally
 from excise.curvature.factors import Diagonal, KroneckerFactors, LayerCurvature
 from excise.curvature.low_rank import leading_directions
 from excise.curvature.operators import hessian_roots
+from excise.curvature.sample_rows import capturing, one_by_one
 from excise.curvature.woodbury import woodbury
 from excise.errors import InputError
 from excise.slices.activations import require_calls
 from excise.slices.layers import Layer
 from excise.slices.slices import Block, LayerBlock, Slices
 from excise.task.hooks import capture
-from excise.task.parameters import trainable, trained_parameters
+from excise.task.parameters import trainable
 from excise.task.task import Task
 
 RANK = 64
@@ -212,7 +212,7 @@ def _exact_rows(
     if not len(samples):
         like = trainable(model)
         return tuple(torch.zeros(0, *block.shape(like)).to(cotangents) for block in blocks)
-    rows = _rows(task, model, blocks, samples, cotangents)
+    rows = one_by_one(task, model, blocks, samples, cotangents)
     return tuple(torch.stack(of_layer) for of_layer in zip(*rows, strict=True))
 
 
@@ -223,25 +223,9 @@ def _diagonals(
     like = trainable(model)
     totals = [torch.zeros(block.shape(like)).to(cotangents) for block in blocks]
     if blocks:
-        for row in _rows(task, model, blocks, samples, cotangents):
+        for row in one_by_one(task, model, blocks, samples, cotangents):
             totals = [total + matrix**2 for total, matrix in zip(totals, row, strict=True)]
     return [Diagonal(total) for total in totals]
-
-
-def _rows(
-    task: Task, model: nn.Module, blocks: Sequence[LayerBlock], samples: Tensor, cotangents: Tensor
-) -> Iterator[list[Tensor]]:
-    """Jᵀu of each sample and cotangent, by layer."""
-    used = {rows.parameter for block in blocks for rows in block.parts}
-    weights = {name: weight for name, weight in trained_parameters(model).items() if name in used}
-    for sample, cotangent in zip(samples, cotangents, strict=True):
-        with torch.enable_grad():
-            output = task.outputs(model, task.batch([int(sample)]))[0]
-            gradients = torch.autograd.grad(
-                output, list(weights.values()), cotangent[None], allow_unused=True, materialize_grads=True
-            )
-        tensors = dict(zip(weights, gradients, strict=True))
-        yield [block.take(tensors) for block in blocks]
 
 
 def _inputs_of_layers(
@@ -256,7 +240,7 @@ def _inputs_of_layers(
     places = math.ceil(INPUTS / len(some))
     found: list[list[Tensor]] = [[] for _ in layers]
     modules = dict(model.named_modules())
-    with torch.no_grad(), _capturing(model, layers) as calls:
+    with torch.no_grad(), capturing(model, layers) as calls:
         for batch in task.batches(some, batch_size):
             count = len(task.outputs(model, batch)[0])
             for layer, seen, bucket in zip(layers, calls, found, strict=True):
@@ -273,11 +257,7 @@ def _inputs_of_layers(
 def _vectors(layer: Layer, module: Any, inputs: Tensor, places: int, generator: torch.Generator) -> Tensor:
     """The vectors that a unit's weights are multiplied with, at some of the places of each sample."""
     vectors = layer.type.kfac_inputs(module, inputs, places, generator)
-    if layer.type.looks_up:
-        return vectors
-    names = [rows.parameter.rpartition(".")[2] for rows in layer.parts]
-    pieces = [vectors if name == "weight" else torch.ones_like(vectors[:, :1]) for name in names]
-    return torch.cat(pieces, dim=1)
+    return vectors if layer.type.looks_up else layer.columns(vectors)
 
 
 def _output_factors(
@@ -287,7 +267,7 @@ def _output_factors(
     if not layers:
         return []
     sums: list[Tensor | None] = [None] * len(layers)
-    with torch.enable_grad(), _capturing(model, layers) as calls:
+    with torch.enable_grad(), capturing(model, layers) as calls:
         for low in range(0, len(samples), batch_size):
             outputs = task.outputs(model, task.batch(samples[low : low + batch_size]))[0]
             watched = [output for seen in calls for _, output in seen]
@@ -307,11 +287,3 @@ def _output_factors(
         torch.zeros([layer.type.kfac_outputs(modules[layer.module])] * 2).to(cotangents) if total is None else total
         for layer, total in zip(layers, sums, strict=True)
     ]
-
-
-@contextmanager
-def _capturing(model: nn.Module, layers: Sequence[Layer]) -> Iterator[list[list[tuple[Tensor, Tensor]]]]:
-    """Inputs and outputs of the layers in every forward pass inside, call by call."""
-    names = [layer.module for layer in layers]
-    with capture(model, names, lambda call: (call.input.detach(), call.output), protect=True) as calls:
-        yield calls

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from excise.slices.slices import Block
-from excise.task.parameters import trained_parameters
-from excise.task.task import Task
+from excise.curvature.rows import Rows
+from excise.curvature.sample_rows import sample_rows
+from excise.slices.slices import Slices
+from excise.task.task import Batch, Task
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,19 @@ def margin_of(outputs: Tensor, classes: Tensor) -> Tensor:
     return outputs.gather(1, at)[:, 0] - others.logsumexp(1)
 
 
-def margin_rows(task: Task, model: nn.Module, block: Block, ids: Sequence[int] | Tensor) -> Tensor:
-    """∇φ of each sample on the block, one row each."""
-    weights = trained_parameters(model)
-    rows = []
-    for number in torch.as_tensor(ids).tolist():
-        with torch.enable_grad():
-            outputs, targets = task.outputs(model, task.batch([number]))
-            margin = margin_of(outputs, task.plain_targets(targets)).sum()
-            gradients = torch.autograd.grad(margin, list(weights.values()), allow_unused=True, materialize_grads=True)
-        rows.append(block.gather(dict(zip(weights, gradients, strict=True))).detach())
-    return torch.stack(rows)
+def margin_rows(task: Task, model: nn.Module, slices: Slices, ids: Tensor) -> list[Rows]:
+    """∇φ of each sample, layer by layer."""
+    slopes = [_slopes(task, model, batch) for batch in task.batches(ids, task.batch_size_within_memory(256))]
+    return sample_rows(task, model, slices, ids, torch.cat(slopes))
+
+
+def _slopes(task: Task, model: nn.Module, batch: Batch) -> Tensor:
+    """How each sample's margin changes with the model's outputs."""
+    with torch.no_grad():
+        outputs, targets = task.outputs(model, batch)
+    with torch.enable_grad():
+        outputs = outputs.detach().requires_grad_()
+        return torch.autograd.grad(margin_of(outputs, task.plain_targets(targets)).sum(), outputs)[0]
 
 
 def _weights(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:

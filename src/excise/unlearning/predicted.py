@@ -194,7 +194,7 @@ def _teach(
     wanted = prepared.answers.instead_of(request.predict(prepared.hold).margins, before.classes)
     wanted = before.values + share * (wanted - before.values)
     move(model, start, {})
-    step = 0.0 * request.forgotten.solved[0]
+    step = 0.0 * network.block.gather(start)
     for _ in range(rounds):
         now = Request.of(network.gradients(model, request.forgotten.ids), request.retained, request.among)
         kept = margins(network.task, model, request.retained.ids).values
