@@ -127,7 +127,7 @@ def test_the_solve_is_that_of_the_dense_matrix(make, exact, rank):
     slices, found = kept(task, rows=20, exact=exact, rank=rank)
     block = slices.block(range(0, len(slices), 2))
     dense = torch.block_diag(*[dense_of(found.factors[chosen.layer], chosen.units) for chosen in block.chosen])
-    rows = torch.cat([found.rows[chosen.layer][:, chosen.units].flatten(1) for chosen in block.chosen], 1)
+    rows = torch.cat([found.rows[chosen.layer].dense[:, chosen.units].flatten(1) for chosen in block.chosen], 1)
     truth = dense + rows.T @ rows + 0.1 * torch.eye(len(dense)).double()
     gradient = torch.randn(len(truth)).double()
     assert torch.allclose(found.solve(block, gradient, damping=0.1), torch.linalg.solve(truth, gradient))

@@ -40,7 +40,8 @@ def test_losses_of_margins_are_the_tasks(loss):
 
 def test_rows_are_gradients():
     made = task(nn.CrossEntropyLoss())
-    rows = margin_rows(made, made.model, find_slices(made.model), torch.tensor([2, 7]))
+    found_margins, rows = margin_rows(made, made.model, find_slices(made.model), torch.tensor([2, 7]))
+    assert torch.equal(found_margins.values, margins(made, made.model, [2, 7]).values)
     weights = list(made.model.parameters())
     for place, number in enumerate((2, 7)):
         image, label = made.train_set[number]

@@ -119,7 +119,7 @@ def test_rows_are_those_of_a_backward_pass_for_each_sample(make, ids, monkeypatc
     task, ids = problem(make), torch.tensor(ids)
     slices = find_slices(task.model)
     truth = dense_rows.margin_rows(task, task.model, slices.block(range(len(slices))), ids)
-    torch.testing.assert_close(flat(margin_rows(task, task.model, slices, ids)), truth, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(flat(margin_rows(task, task.model, slices, ids)[1]), truth, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_kernel_and_step_are_those_of_dense_rows(make, loss):
     block = slices.block(range(len(slices)))
     rows = dense_rows.margin_rows(task, task.model, block, ids)
     solved = kept.solve_rows(block, rows, DAMPING) / MASS
-    by = tuple(one.whitening(DAMPING, MASS) for one in kept.factors)
-    found = WhitenedRows.of(by, margin_rows(task, task.model, slices, ids))
+    by = kept.whitenings(block, DAMPING, MASS)
+    found = WhitenedRows.of(by, margin_rows(task, task.model, slices, ids)[1])
     few = found.at(ids[:4])
     close = {"rtol": 1e-7, "atol": 1e-7 * float((rows * solved).sum(1).max())}
     torch.testing.assert_close(found.kernel(found), rows @ solved.T, **close)
@@ -155,7 +155,7 @@ def asked_one_by_one(monkeypatch, task):
 
     monkeypatch.setattr(module_of_rows, "one_by_one", noticing)
     slices = find_slices(task.model)
-    rows = margin_rows(task, task.model, slices, torch.arange(N))
+    rows = margin_rows(task, task.model, slices, torch.arange(N))[1]
     return {slices.layers[number].name for number in asked}, rows
 
 
@@ -180,7 +180,7 @@ def test_a_sample_that_is_no_number_spoils_no_other():
     inputs[6] = torch.nan
     spoiled = problem(mlp, inputs=inputs)
     slices = find_slices(task.model)
-    found, truth = (flat(margin_rows(one, one.model, slices, torch.arange(N))) for one in (spoiled, task))
+    found, truth = (flat(margin_rows(one, one.model, slices, torch.arange(N))[1]) for one in (spoiled, task))
     assert found[6].isnan().any()
     others = torch.arange(N) != 6
     torch.testing.assert_close(found[others], truth[others])

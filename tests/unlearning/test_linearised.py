@@ -1,12 +1,14 @@
 """The network as a linear one: kernels in parts, trials, and the strength of the hold."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import Task, fit
+from excise import InputError, Task, fit
 from excise.curvature.margins import margins
 from excise.slices.slices import find_slices
 from excise.task.parameters import move, trainable
@@ -77,3 +79,11 @@ def test_the_strength_is_the_one_that_gives_the_loss(trained, network):
     assert strength(everyone, among, groups, aim) == pytest.approx(3.3, rel=0.02)
     assert strength(everyone, among, groups, 0.0) == 0
     assert strength(everyone, among, groups, 1e9) == MOST_HOLD
+
+
+def test_a_sample_without_a_finite_gradient_is_named(trained, network):
+    images, labels = (one.clone() for one in trained.train_set.tensors)
+    images[7] = torch.inf
+    spoiled = replace(network, task=replace(trained, train_set=TensorDataset(images, labels)))
+    with pytest.raises(InputError, match="sample 7 of train_set has a gradient that is not finite"):
+        spoiled.gradients(trained.model, torch.tensor([3, 7, 9]))

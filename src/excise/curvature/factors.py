@@ -19,8 +19,8 @@ class LayerCurvature(Protocol):
         """(C_PP + damping I)⁻¹ of each of a stack of matrices, units × width, on some of the layer's units."""
         ...
 
-    def whitening(self, damping: float, times: float) -> Whitening:
-        """((C + damping I) · times)^-½."""
+    def whitening(self, units: Tensor, damping: float, times: float = 1.0) -> Whitening:
+        """((C_PP + damping I) · times)^-½ on some of the layer's units."""
         ...
 
     @property
@@ -60,9 +60,9 @@ class KroneckerFactors:
         vectors = self.input_eigenvectors
         return matrices * plain + ((matrices @ vectors) * (along - plain)) @ vectors.T
 
-    def whitening(self, damping: float, times: float) -> Whitening:
-        """((B ⊗ A + damping I) · times)^-½."""
-        outputs, rotation = self._all_output_eigenpairs
+    def whitening(self, units: Tensor, damping: float, times: float = 1.0) -> Whitening:
+        """((B_PP ⊗ A + damping I) · times)^-½."""
+        outputs, rotation = self._output_eigenpairs(units)
         along = (outputs[:, None] * self.input_eigenvalues + damping) * times
         across = (outputs[:, None] * self.mean_of_rest + damping) * times
         return Whitening(rotation, self.input_eigenvectors, along.rsqrt(), across.rsqrt())
@@ -107,11 +107,10 @@ class Diagonal:
         """(Σ v² + damping)⁻¹ times each of a stack of matrices, units × width."""
         return matrices / (self.values[units] + damping)
 
-    def whitening(self, damping: float, times: float) -> Whitening:
-        """((Σ v² + damping) · times)^-½: without directions, and other for each weight."""
-        units, width = self.values.shape
-        across = ((self.values + damping) * times).rsqrt()
-        return Whitening(None, self.values.new_zeros(width, 0), self.values.new_zeros(units, 0), across)
+    def whitening(self, units: Tensor, damping: float, times: float = 1.0) -> Whitening:
+        """((Σ v² + damping) · times)^-½, of each weight by itself: no directions have to be kept."""
+        across = ((self.values[units] + damping) * times).rsqrt()
+        return Whitening(None, across.new_zeros(across.shape[1], 0), across.new_zeros(len(across), 0), across)
 
     @property
     def trace(self) -> float:

@@ -7,7 +7,9 @@ the gradient at its output, and Σ vvᵀ ≈ B ⊗ A with B = Σ δδᵀ and A =
 kept, and the mean of the others. Where a and δ can't be seen from outside, as within attention, the diagonal Σ v² takes
 the place of B ⊗ A. With K all layers' B ⊗ A + λI, which is inverted by eigenvectors,
 
-    (K + SᵀS)⁻¹ g = K⁻¹g - K⁻¹Sᵀ (I + S K⁻¹ Sᵀ)⁻¹ S K⁻¹g.
+    (K + SᵀS)⁻¹ g = K⁻¹g - K⁻¹Sᵀ (I + S K⁻¹ Sᵀ)⁻¹ S K⁻¹g,
+
+of which the products are those of rows that K^-½ was applied to (see ``whitened``).
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from excise._support.sampling import draw_proportionally
 from excise.curvature.factors import Diagonal, KroneckerFactors, LayerCurvature
 from excise.curvature.low_rank import leading_directions
 from excise.curvature.operators import hessian_roots
-from excise.curvature.sample_rows import capturing, one_by_one
-from excise.curvature.woodbury import woodbury
+from excise.curvature.rows import DenseRows, Rows
+from excise.curvature.sample_rows import capturing, one_by_one, sample_rows
+from excise.curvature.whitened import WhitenedRows, Whitening
 from excise.errors import InputError
 from excise.slices.activations import require_calls
 from excise.slices.layers import Layer
@@ -48,11 +51,11 @@ class KroneckerPlusRows:
 
     factors: tuple[LayerCurvature, ...]
     """K without the damping, layer by layer."""
-    rows: tuple[Tensor, ...]
-    """S: for each layer, rows × units × width."""
+    rows: tuple[Rows, ...]
+    """S: those of each layer."""
     samples: Tensor
     """Which sample each row of S is of."""
-    _made: dict[float, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[float, tuple[WhitenedRows, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     def to(self, device: torch.device) -> KroneckerPlusRows:
         """The same on another device."""
@@ -63,27 +66,30 @@ class KroneckerPlusRows:
 
     def solve(self, block: Block, gradient: Tensor, *, damping: float, without: Collection[int] = ()) -> Tensor:
         """(C_PP + damping I)⁻¹ gradient on the block, without the exact rows of some samples."""
-        found = self.precondition(block, damping)(gradient)
-        kept = ~torch.isin(self.samples, torch.tensor(list(without), dtype=torch.long)).to(gradient.device)
-        return woodbury(found, *self._exact(block, damping), kept=kept)
+        exact, gram = self._exact(block, damping)
+        own = WhitenedRows.of(exact.by, [DenseRows(matrices) for matrices in self._matrices(block, gradient[None])])
+        kept = ~torch.isin(self.samples, torch.tensor(list(without), dtype=torch.long))
+        weights = torch.zeros(len(kept), dtype=torch.double)
+        small = gram[kept][:, kept] + torch.eye(int(kept.sum()), dtype=torch.double)
+        weights[kept] = torch.linalg.solve(small, exact.kernel(own)[kept, 0])
+        return own.solved(torch.ones(1)) - exact.solved(weights)
 
-    def _exact(self, block: Block, damping: float) -> tuple[Tensor, Tensor, Tensor]:
-        """S, S K⁻¹ and S K⁻¹ Sᵀ on the block; those of all slices are made once."""
+    def _exact(self, block: Block, damping: float) -> tuple[WhitenedRows, Tensor]:
+        """S K^-½ and S K⁻¹ Sᵀ on the block; those of all slices are made once."""
         units = sum(len(chosen.units) for chosen in block.chosen)
-        is_whole_model = units == sum(rows.shape[1] for rows in self.rows)
+        is_whole_model = units == sum(rows.shape[0] for rows in self.rows)
         if is_whole_model and damping in self._made:
             return self._made[damping]
-        exact, images = [], []
-        for chosen in block.chosen:
-            which = chosen.units.to(self.rows[0].device)
-            rows = self.rows[chosen.layer][:, which]
-            exact.append(rows.flatten(1))
-            images.append(self.factors[chosen.layer].solve(rows, which, damping).flatten(1))
-        s, image = torch.cat(exact, 1), torch.cat(images, 1)
-        made = s, image, s @ image.T
+        rows = [self.rows[chosen.layer].of_units(chosen.units) for chosen in block.chosen]
+        exact = WhitenedRows.of(self.whitenings(block, damping), rows)
+        made = exact, exact.kernel(exact)
         if is_whole_model:
             self._made[damping] = made
         return made
+
+    def whitenings(self, block: Block, damping: float, times: float = 1.0) -> tuple[Whitening, ...]:
+        """((C_PP + damping I) · times)^-½ without the exact rows S, layer by layer of the block."""
+        return tuple(self.factors[chosen.layer].whitening(chosen.units, damping, times) for chosen in block.chosen)
 
     def precondition(self, block: Block, damping: float) -> Callable[[Tensor], Tensor]:
         """K⁻¹ alone, for conjugate gradients."""
@@ -91,19 +97,23 @@ class KroneckerPlusRows:
 
     def solve_rows(self, block: Block, rows: Tensor, damping: float) -> Tensor:
         """K⁻¹ of each row, without the exact rows S."""
-        units = [chosen.units.to(rows.device) for chosen in block.chosen]
-        shapes = [(len(chosen.units), self.rows[chosen.layer].shape[2]) for chosen in block.chosen]
-        pieces = rows.split([math.prod(shape) for shape in shapes], dim=1)
         solved = [
-            self.factors[chosen.layer].solve(piece.reshape(-1, *shape), which, damping).flatten(1)
-            for chosen, piece, shape, which in zip(block.chosen, pieces, shapes, units, strict=True)
+            self.factors[chosen.layer].solve(matrices, chosen.units, damping).flatten(1)
+            for chosen, matrices in zip(block.chosen, self._matrices(block, rows), strict=True)
         ]
         return torch.cat(solved, 1)
+
+    def _matrices(self, block: Block, rows: Tensor) -> list[Tensor]:
+        """Vectors on the block as matrices, rows × units × width, layer by layer."""
+        shapes = [(len(chosen.units), self.rows[chosen.layer].shape[1]) for chosen in block.chosen]
+        pieces = rows.split([math.prod(shape) for shape in shapes], dim=1)
+        return [piece.reshape(-1, *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     @property
     def trace(self) -> float:
         """Of the curvature without damping."""
-        return sum(one.trace for one in self.factors) + sum(float((rows.double() ** 2).sum()) for rows in self.rows)
+        exact = sum(float((rows.norms.cpu().double() ** 2).sum()) for rows in self.rows)
+        return sum(one.trace for one in self.factors) + exact
 
 
 def can_cache(task: Task, model: nn.Module, slices: Slices) -> bool:
@@ -145,7 +155,7 @@ def cache(
     diagonals = iter(_diagonals(task, model, unseen, samples[many], cotangents[many]))
     return KroneckerPlusRows(
         factors=tuple(next(kronecker) if has_kfac else next(diagonals) for has_kfac in known),
-        rows=_exact_rows(task, model, blocks, samples[few], cotangents[few]),
+        rows=_exact_rows(task, model, slices, samples[few], cotangents[few]),
         samples=samples[few],
     )
 
@@ -205,15 +215,12 @@ def _mean_of_rest(trace: Tensor, values: Tensor, width: int) -> float:
     return max(0.0, float(trace - values.sum())) / max(1, width - len(values))
 
 
-def _exact_rows(
-    task: Task, model: nn.Module, blocks: Sequence[LayerBlock], samples: Tensor, cotangents: Tensor
-) -> tuple[Tensor, ...]:
+def _exact_rows(task: Task, model: nn.Module, slices: Slices, samples: Tensor, cotangents: Tensor) -> tuple[Rows, ...]:
     """All rows, by layer."""
-    if not len(samples):
-        like = trainable(model)
-        return tuple(torch.zeros(0, *block.shape(like)).to(cotangents) for block in blocks)
-    rows = one_by_one(task, model, blocks, samples, cotangents)
-    return tuple(torch.stack(of_layer) for of_layer in zip(*rows, strict=True))
+    if len(samples):
+        return tuple(sample_rows(task, model, slices, samples, cotangents))
+    like, blocks = trainable(model), slices.block(range(len(slices))).chosen
+    return tuple(DenseRows(torch.zeros(0, *block.shape(like)).to(cotangents)) for block in blocks)
 
 
 def _diagonals(

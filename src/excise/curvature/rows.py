@@ -29,6 +29,11 @@ class OuterRows:
         return self.outputs.shape[1], self.inputs.shape[1]
 
     @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self.outputs.device
+
+    @property
     def dense(self) -> Tensor:
         """Samples × units × width."""
         return self.outputs[:, :, None] * self.inputs[:, None]
@@ -42,6 +47,14 @@ class OuterRows:
         """Those of some of the samples."""
         return OuterRows(self.outputs[which], self.inputs[which])
 
+    def of_units(self, units: Tensor) -> OuterRows:
+        """Some rows of each matrix."""
+        return OuterRows(self.outputs[:, units], self.inputs)
+
+    def to(self, device: torch.device) -> OuterRows:
+        """The same on another device."""
+        return OuterRows(self.outputs.to(device), self.inputs.to(device))
+
     def combined(self, weights: Tensor) -> Tensor:
         """Σ of weight times matrix."""
         return (weights[:, None] * self.outputs).T @ self.inputs
@@ -49,7 +62,7 @@ class OuterRows:
     def kernel(self, other: Rows) -> Tensor:
         """Inner products with the matrices of other samples."""
         if isinstance(other, DenseRows):
-            return DenseRows(self.dense).kernel(other)
+            return torch.einsum("nu,muw,nw->nm", self.outputs, other.dense, self.inputs)
         return (self.outputs @ other.outputs.T) * (self.inputs @ other.inputs.T)
 
 
@@ -66,6 +79,11 @@ class DenseRows:
         return self.dense.shape[1], self.dense.shape[2]
 
     @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self.dense.device
+
+    @property
     def norms(self) -> Tensor:
         """Of each sample."""
         return (self.dense**2).sum((1, 2)).sqrt()
@@ -74,12 +92,22 @@ class DenseRows:
         """Those of some of the samples."""
         return DenseRows(self.dense[which])
 
+    def of_units(self, units: Tensor) -> DenseRows:
+        """Some rows of each matrix."""
+        return DenseRows(self.dense[:, units])
+
+    def to(self, device: torch.device) -> DenseRows:
+        """The same on another device."""
+        return DenseRows(self.dense.to(device))
+
     def combined(self, weights: Tensor) -> Tensor:
         """Σ of weight times matrix."""
         return torch.einsum("n,nuw->uw", weights, self.dense)
 
     def kernel(self, other: Rows) -> Tensor:
         """Inner products with the matrices of other samples."""
+        if isinstance(other, OuterRows):
+            return other.kernel(self).T
         return self.dense.flatten(1) @ other.dense.flatten(1).T
 
 

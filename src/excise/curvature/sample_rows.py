@@ -32,13 +32,13 @@ Calls = list[tuple[Tensor, Tensor]]
 def sample_rows(task: Task, model: nn.Module, slices: Slices, samples: Tensor, cotangents: Tensor) -> list[Rows]:
     """Jᵀu of each sample and cotangent u of its outputs, by layer; a sample may come several times."""
     blocks = slices.block(range(len(slices))).chosen
-    modules = dict(model.named_modules())
-    seen = [number for number, layer in enumerate(slices.layers) if layer.type.has_kfac(modules[layer.module])]
+    modules, layers = dict(model.named_modules()), enumerate(zip(slices.layers, blocks, strict=True))
+    seen = {number: pair for number, pair in layers if pair[0].type.has_kfac(modules[pair[0].module])}
     size = task.batch_size_within_memory(BATCH)
     found: list[dict[int, Rows]] = []
     for some, given in zip(samples.split(size), cotangents.split(size), strict=True):
-        found.append(_rows_of_batch(task, model, slices, seen, some, given) if seen else {})
-        seen = [number for number in seen if number in found[-1]]
+        found.append(_rows_of_batch(task, model, seen, some, given) if seen else {})
+        seen = {number: seen[number] for number in found[-1]}
     rows = {number: joined([of_batch[number] for of_batch in found]) for number in seen}
     unseen = [number for number in range(len(blocks)) if number not in rows]
     if unseen:
@@ -70,11 +70,10 @@ def capturing(model: nn.Module, layers: Sequence[Layer]) -> Iterator[list[Calls]
 
 
 def _rows_of_batch(
-    task: Task, model: nn.Module, slices: Slices, numbers: list[int], samples: Tensor, cotangents: Tensor
+    task: Task, model: nn.Module, asked: dict[int, tuple[Layer, LayerBlock]], samples: Tensor, cotangents: Tensor
 ) -> dict[int, Rows]:
     """The rows of those of the layers that show them."""
-    layers = [slices.layers[number] for number in numbers]
-    blocks = [slices.block(range(len(slices))).chosen[number] for number in numbers]
+    layers, blocks = zip(*asked.values(), strict=True)
     weights = _weights(model, blocks)
     signs = torch.randn(len(samples), generator=torch.Generator().manual_seed(0)).to(cotangents)
     with torch.enable_grad(), capturing(model, layers) as calls:
@@ -84,7 +83,7 @@ def _rows_of_batch(
         deltas = iter(_gradients(outputs, watched, cotangents, retain_graph=True))
         truth = _gradients(outputs, list(weights.values()), signs[:, None] * cotangents)
     tensors, found = dict(zip(weights, truth, strict=True)), {}
-    for number, layer, block, of_layer in zip(numbers, layers, blocks, seen, strict=True):
+    for (number, (layer, block)), of_layer in zip(asked.items(), seen, strict=True):
         module = model.get_submodule(layer.module)
         rows = _sum([_rows_of_call(layer, module, inputs, next(deltas), len(samples)) for inputs, _ in of_layer])
         if rows is not None and _agree(rows, signs, block.take(tensors)):

@@ -84,10 +84,10 @@ class WhitenedRows:
         return WhitenedRows(self.by, tuple(layers))
 
     def kernel(self, other: WhitenedRows) -> Tensor:
-        """∇φ K⁻¹ ∇φᵀ with other samples, in double precision."""
+        """∇φ K⁻¹ ∇φᵀ with other samples, in double precision on the CPU."""
         pairs = zip(self.layers, other.layers, strict=True)
-        found = [a.leading.kernel(b.leading).double() + a.rest.kernel(b.rest).double() for a, b in pairs]
-        return torch.stack(found).sum(0).cpu()
+        found = [one.cpu().double() for a, b in pairs for one in (a.leading.kernel(b.leading), a.rest.kernel(b.rest))]
+        return torch.stack(found).sum(0)
 
     def solved(self, weights: Tensor) -> Tensor:
         """K⁻¹ Σ of weight times row, as a vector."""

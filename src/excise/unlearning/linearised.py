@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from excise.curvature import kfac
-from excise.curvature.margins import Margins, margin_rows, margins
+from excise.curvature.margins import Margins, margin_rows
 from excise.curvature.whitened import WhitenedRows, Whitening
 from excise.errors import InputError
 from excise.slices.slices import Block, Slices
@@ -60,6 +60,8 @@ class Linearised:
 
     task: Task
     slices: Slices
+    block: Block
+    """All of them."""
     by: tuple[Whitening, ...]
     """The curvature C · n, with n the mass of the retained samples: how many, where all count the same."""
 
@@ -68,12 +70,8 @@ class Linearised:
         """With the curvature of these samples."""
         found = kfac.cache(task, model, slices, ids, exact=0, seed=seed)
         damping = max(DAMPING * found.trace, torch.finfo(torch.float32).tiny)
-        return Linearised(task, slices, tuple(one.whitening(damping, mass) for one in found.factors))
-
-    @property
-    def block(self) -> Block:
-        """All slices."""
-        return self.slices.block(range(len(self.slices)))
+        block = slices.block(range(len(slices)))
+        return Linearised(task, slices, block, found.whitenings(block, damping, mass))
 
     def most_rows(self, model: nn.Module) -> int:
         """How many samples' gradients fit."""
@@ -81,7 +79,7 @@ class Linearised:
 
     def gradients(self, model: nn.Module, ids: Tensor) -> Gradients:
         """Of samples of the training set."""
-        rows = margin_rows(self.task, model, self.slices, ids)
+        answers, rows = margin_rows(self.task, model, self.slices, ids)
         finite = torch.stack([one.norms.isfinite() for one in rows]).all(0)
         if not bool(finite.all()):
             wrong = int(ids[(~finite).nonzero()[0, 0]])
@@ -89,7 +87,7 @@ class Linearised:
                 f"sample {wrong} of train_set has a gradient that is not finite, so nothing can be predicted from it; "
                 "check its input and target, or scale the inputs."
             )
-        return Gradients(ids, margins(self.task, model, ids), WhitenedRows.of(self.by, rows))
+        return Gradients(ids, answers, WhitenedRows.of(self.by, rows))
 
 
 @dataclass(frozen=True)
