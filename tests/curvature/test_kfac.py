@@ -11,8 +11,10 @@ from torch.utils.data import TensorDataset
 from excise import Task, Unlearner
 from excise._support.sampling import draw_proportionally
 from excise.curvature import curvature
-from excise.curvature.kfac import Diagonal, KroneckerFactors, _capturing, cache, can_cache
+from excise.curvature.factors import Diagonal, KroneckerFactors
+from excise.curvature.kfac import cache, can_cache
 from excise.curvature.last_layer import last_layer_inputs, trains_only_last_layer
+from excise.curvature.sample_rows import capturing
 from excise.slices import find_slices
 from excise.slices.layers import kind_of
 
@@ -125,7 +127,7 @@ def test_the_solve_is_that_of_the_dense_matrix(make, exact, rank):
     slices, found = kept(task, rows=20, exact=exact, rank=rank)
     block = slices.block(range(0, len(slices), 2))
     dense = torch.block_diag(*[dense_of(found.factors[chosen.layer], chosen.units) for chosen in block.chosen])
-    rows = torch.cat([found.rows[chosen.layer][:, chosen.units].flatten(1) for chosen in block.chosen], 1)
+    rows = torch.cat([found.rows[chosen.layer].dense[:, chosen.units].flatten(1) for chosen in block.chosen], 1)
     truth = dense + rows.T @ rows + 0.1 * torch.eye(len(dense)).double()
     gradient = torch.randn(len(truth)).double()
     assert torch.allclose(found.solve(block, gradient, damping=0.1), torch.linalg.solve(truth, gradient))
@@ -218,7 +220,7 @@ def test_watching_leaves_outputs_and_global_randomness_alone():
     x = task.train_set.tensors[0]
     before = torch.random.get_rng_state()
     plain = task.model(x)
-    with _capturing(task.model, find_slices(task.model).layers) as calls:
+    with capturing(task.model, find_slices(task.model).layers) as calls:
         assert torch.equal(task.model(x), plain)
         assert [len(seen) for seen in calls] == [1, 1]
         assert (calls[0][0][1] < 0).any()  # as the convolution gave it, not as the ReLU in place left it

@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 from excise import SampleWeighted, Task
 from excise.curvature.margins import has_margins, margin_of, margin_rows, margins
 from excise.evidence.attacks import margin as margin_of_attacks
-from excise.slices.slices import whole_model_block
+from excise.slices import find_slices
 
 
 def task(loss, *, classes=3, double=True):
@@ -40,13 +40,14 @@ def test_losses_of_margins_are_the_tasks(loss):
 
 def test_rows_are_gradients():
     made = task(nn.CrossEntropyLoss())
-    block = whole_model_block(made.model)
-    rows = margin_rows(made, made.model, block, [2, 7])
+    found_margins, rows = margin_rows(made, made.model, find_slices(made.model), torch.tensor([2, 7]))
+    assert torch.equal(found_margins.values, margins(made, made.model, [2, 7]).values)
     weights = list(made.model.parameters())
-    for number, row in zip((2, 7), rows, strict=True):
+    for place, number in enumerate((2, 7)):
         image, label = made.train_set[number]
         found = torch.autograd.grad(margin_of(made.model(image[None]), label[None]).sum(), weights)
-        assert torch.allclose(row, torch.cat([one.flatten() for one in found]))
+        for of_layer, weight, bias in zip(rows, found[::2], found[1::2], strict=True):
+            assert torch.allclose(of_layer.dense[place], torch.cat([weight, bias[:, None]], 1))
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,19 @@
 """The network as a linear one: kernels in parts, trials, and the strength of the hold."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import Task, fit
+from excise import InputError, Task, fit
 from excise.curvature.margins import margins
 from excise.slices.slices import find_slices
 from excise.task.parameters import move, trainable
 from excise.unlearning.linearised import MOST_HOLD, Linearised, Request, forgotten_on_trial, kernel_among, strength
+from tests.dense_rows import margin_rows
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,8 @@ def test_a_correction_moves_margins_by_what_is_asked(trained, network):
     forgotten, retained = (network.gradients(trained.model, torch.arange(*ends)) for ends in ((0, 5), (20, 40)))
     request = Request.of(forgotten, retained, kernel_among(retained))
     asked = torch.cat([torch.full((5,), -1.0), torch.zeros(20)]).double()
-    moved = torch.cat([forgotten.rows, retained.rows]) @ request.correction(asked)
+    rows = margin_rows(trained, trained.model, network.block, [*range(5), *range(20, 40)])
+    moved = rows @ request.correction(asked)
     assert torch.allclose(moved[:5].double(), asked[:5], atol=0.2)
     assert moved[5:].abs().max() < 0.2
 
@@ -75,3 +79,11 @@ def test_the_strength_is_the_one_that_gives_the_loss(trained, network):
     assert strength(everyone, among, groups, aim) == pytest.approx(3.3, rel=0.02)
     assert strength(everyone, among, groups, 0.0) == 0
     assert strength(everyone, among, groups, 1e9) == MOST_HOLD
+
+
+def test_a_sample_without_a_finite_gradient_is_named(trained, network):
+    images, labels = (one.clone() for one in trained.train_set.tensors)
+    images[7] = torch.inf
+    spoiled = replace(network, task=replace(trained, train_set=TensorDataset(images, labels)))
+    with pytest.raises(InputError, match="sample 7 of train_set has a gradient that is not finite"):
+        spoiled.gradients(trained.model, torch.tensor([3, 7, 9]))

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from excise import AllSlices, Cached, InputError, Joint, PerLayer, Step, Task, Unlearner, exact_fit, fit
-from excise.curvature.kfac import Diagonal, cache, can_cache
+from excise.curvature.factors import Diagonal
+from excise.curvature.kfac import cache, can_cache
 from excise.errors import NotYetSupportedError
 from excise.slices import find_slices
 from excise.slices.activations import TokenReplacement, observe

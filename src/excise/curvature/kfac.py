@@ -7,30 +7,34 @@ the gradient at its output, and Σ vvᵀ ≈ B ⊗ A with B = Σ δδᵀ and A =
 kept, and the mean of the others. Where a and δ can't be seen from outside, as within attention, the diagonal Σ v² takes
 the place of B ⊗ A. With K all layers' B ⊗ A + λI, which is inverted by eigenvectors,
 
-    (K + SᵀS)⁻¹ g = K⁻¹g - K⁻¹Sᵀ (I + S K⁻¹ Sᵀ)⁻¹ S K⁻¹g.
+    (K + SᵀS)⁻¹ g = K⁻¹g - K⁻¹Sᵀ (I + S K⁻¹ Sᵀ)⁻¹ S K⁻¹g,
+
+of which the products are those of rows that K^-½ was applied to (see ``whitened``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from excise._support.sampling import draw_proportionally
+from excise.curvature.factors import Diagonal, KroneckerFactors, LayerCurvature
 from excise.curvature.low_rank import leading_directions
 from excise.curvature.operators import hessian_roots
-from excise.curvature.woodbury import woodbury
+from excise.curvature.rows import DenseRows, Rows
+from excise.curvature.sample_rows import capturing, one_by_one, sample_rows
+from excise.curvature.whitened import WhitenedRows, Whitening
 from excise.errors import InputError
 from excise.slices.activations import require_calls
 from excise.slices.layers import Layer
 from excise.slices.slices import Block, LayerBlock, Slices
 from excise.task.hooks import capture
-from excise.task.parameters import trainable, trained_parameters
+from excise.task.parameters import trainable
 from excise.task.task import Task
 
 RANK = 64
@@ -41,100 +45,17 @@ EXACT_BYTES = 2**30  # what the exact rows may take; of a very large model fewer
 INPUTS = 4096  # vectors a that a layer's A is taken from
 
 
-class LayerCurvature(Protocol):
-    """The curvature of one layer, without the exact rows."""
-
-    def solve(self, matrices: Tensor, units: Tensor, damping: float) -> Tensor:
-        """(C_PP + damping I)⁻¹ of each of a stack of matrices, units × width, on some of the layer's units."""
-        ...
-
-    @property
-    def trace(self) -> float:
-        """Sum of its eigenvalues."""
-        ...
-
-    def to(self, device: torch.device) -> LayerCurvature:
-        """The same on another device."""
-        ...
-
-
-@dataclass(frozen=True)
-class KroneckerFactors:
-    """B ⊗ A."""
-
-    output_factor: Tensor
-    """B, units × units; of an embedding its diagonal alone (how often each token occurs)."""
-    input_eigenvalues: Tensor
-    """The largest eigenvalues of A."""
-    input_eigenvectors: Tensor
-    """Their eigenvectors, one a column."""
-    mean_of_rest: float
-    """Mean of the other eigenvalues."""
-
-    def solve(self, matrices: Tensor, units: Tensor, damping: float) -> Tensor:
-        """(B_PP ⊗ A + damping I)⁻¹ of each of a stack of matrices, units × width."""
-        if self.output_factor.ndim == 1:
-            return self._solve_rotated(matrices, self.output_factor[units], damping)
-        values, vectors = torch.linalg.eigh(self.output_factor[units][:, units])
-        result: Tensor = vectors @ self._solve_rotated(vectors.T @ matrices, values.clamp_min(0), damping)
-        return result
-
-    def _solve_rotated(self, matrices: Tensor, outputs: Tensor, damping: float) -> Tensor:
-        """The same where B is diagonal."""
-        plain = 1 / (outputs * self.mean_of_rest + damping)[:, None]
-        along = 1 / (outputs[:, None] * self.input_eigenvalues + damping)
-        vectors = self.input_eigenvectors
-        return matrices * plain + ((matrices @ vectors) * (along - plain)) @ vectors.T
-
-    @property
-    def trace(self) -> float:
-        """Sum of its eigenvalues."""
-        outputs = self.output_factor.sum() if self.output_factor.ndim == 1 else self.output_factor.trace()
-        width, rank = self.input_eigenvectors.shape
-        return float(outputs * (self.input_eigenvalues.sum() + (width - rank) * self.mean_of_rest))
-
-    def to(self, device: torch.device) -> KroneckerFactors:
-        """The same on another device."""
-        return KroneckerFactors(
-            self.output_factor.to(device),
-            self.input_eigenvalues.to(device),
-            self.input_eigenvectors.to(device),
-            self.mean_of_rest,
-        )
-
-
-@dataclass(frozen=True)
-class Diagonal:
-    """Σ v², of a layer whose inputs and outputs can't be seen from outside."""
-
-    values: Tensor
-    """Units × width."""
-
-    def solve(self, matrices: Tensor, units: Tensor, damping: float) -> Tensor:
-        """(Σ v² + damping)⁻¹ times each of a stack of matrices, units × width."""
-        return matrices / (self.values[units] + damping)
-
-    @property
-    def trace(self) -> float:
-        """Sum of its eigenvalues."""
-        return float(self.values.sum())
-
-    def to(self, device: torch.device) -> Diagonal:
-        """The same on another device."""
-        return Diagonal(self.values.to(device))
-
-
 @dataclass(frozen=True)
 class KroneckerPlusRows:
     """The kept curvature of a model's slices."""
 
     factors: tuple[LayerCurvature, ...]
     """K without the damping, layer by layer."""
-    rows: tuple[Tensor, ...]
-    """S: for each layer, rows × units × width."""
+    rows: tuple[Rows, ...]
+    """S: those of each layer."""
     samples: Tensor
     """Which sample each row of S is of."""
-    _made: dict[float, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[float, tuple[WhitenedRows, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     def to(self, device: torch.device) -> KroneckerPlusRows:
         """The same on another device."""
@@ -145,27 +66,30 @@ class KroneckerPlusRows:
 
     def solve(self, block: Block, gradient: Tensor, *, damping: float, without: Collection[int] = ()) -> Tensor:
         """(C_PP + damping I)⁻¹ gradient on the block, without the exact rows of some samples."""
-        found = self.precondition(block, damping)(gradient)
-        kept = ~torch.isin(self.samples, torch.tensor(list(without), dtype=torch.long)).to(gradient.device)
-        return woodbury(found, *self._exact(block, damping), kept=kept)
+        exact, gram = self._exact(block, damping)
+        own = WhitenedRows.of(exact.by, [DenseRows(matrices) for matrices in self._matrices(block, gradient[None])])
+        kept = ~torch.isin(self.samples, torch.tensor(list(without), dtype=torch.long))
+        weights = torch.zeros(len(kept), dtype=torch.double)
+        small = gram[kept][:, kept] + torch.eye(int(kept.sum()), dtype=torch.double)
+        weights[kept] = torch.linalg.solve(small, exact.kernel(own)[kept, 0])
+        return own.solved(torch.ones(1)) - exact.solved(weights)
 
-    def _exact(self, block: Block, damping: float) -> tuple[Tensor, Tensor, Tensor]:
-        """S, S K⁻¹ and S K⁻¹ Sᵀ on the block; those of all slices are made once."""
+    def _exact(self, block: Block, damping: float) -> tuple[WhitenedRows, Tensor]:
+        """S K^-½ and S K⁻¹ Sᵀ on the block; those of all slices are made once."""
         units = sum(len(chosen.units) for chosen in block.chosen)
-        is_whole_model = units == sum(rows.shape[1] for rows in self.rows)
+        is_whole_model = units == sum(rows.shape[0] for rows in self.rows)
         if is_whole_model and damping in self._made:
             return self._made[damping]
-        exact, images = [], []
-        for chosen in block.chosen:
-            which = chosen.units.to(self.rows[0].device)
-            rows = self.rows[chosen.layer][:, which]
-            exact.append(rows.flatten(1))
-            images.append(self.factors[chosen.layer].solve(rows, which, damping).flatten(1))
-        s, image = torch.cat(exact, 1), torch.cat(images, 1)
-        made = s, image, s @ image.T
+        rows = [self.rows[chosen.layer].of_units(chosen.units) for chosen in block.chosen]
+        exact = WhitenedRows.of(self.whitenings(block, damping), rows)
+        made = exact, exact.kernel(exact)
         if is_whole_model:
             self._made[damping] = made
         return made
+
+    def whitenings(self, block: Block, damping: float, times: float = 1.0) -> tuple[Whitening, ...]:
+        """((C_PP + damping I) · times)^-½ without the exact rows S, layer by layer of the block."""
+        return tuple(self.factors[chosen.layer].whitening(chosen.units, damping, times) for chosen in block.chosen)
 
     def precondition(self, block: Block, damping: float) -> Callable[[Tensor], Tensor]:
         """K⁻¹ alone, for conjugate gradients."""
@@ -173,19 +97,23 @@ class KroneckerPlusRows:
 
     def solve_rows(self, block: Block, rows: Tensor, damping: float) -> Tensor:
         """K⁻¹ of each row, without the exact rows S."""
-        units = [chosen.units.to(rows.device) for chosen in block.chosen]
-        shapes = [(len(chosen.units), self.rows[chosen.layer].shape[2]) for chosen in block.chosen]
-        pieces = rows.split([math.prod(shape) for shape in shapes], dim=1)
         solved = [
-            self.factors[chosen.layer].solve(piece.reshape(-1, *shape), which, damping).flatten(1)
-            for chosen, piece, shape, which in zip(block.chosen, pieces, shapes, units, strict=True)
+            self.factors[chosen.layer].solve(matrices, chosen.units, damping).flatten(1)
+            for chosen, matrices in zip(block.chosen, self._matrices(block, rows), strict=True)
         ]
         return torch.cat(solved, 1)
+
+    def _matrices(self, block: Block, rows: Tensor) -> list[Tensor]:
+        """Vectors on the block as matrices, rows × units × width, layer by layer."""
+        shapes = [(len(chosen.units), self.rows[chosen.layer].shape[1]) for chosen in block.chosen]
+        pieces = rows.split([math.prod(shape) for shape in shapes], dim=1)
+        return [piece.reshape(-1, *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     @property
     def trace(self) -> float:
         """Of the curvature without damping."""
-        return sum(one.trace for one in self.factors) + sum(float((rows.double() ** 2).sum()) for rows in self.rows)
+        exact = sum(float((rows.norms.cpu().double() ** 2).sum()) for rows in self.rows)
+        return sum(one.trace for one in self.factors) + exact
 
 
 def can_cache(task: Task, model: nn.Module, slices: Slices) -> bool:
@@ -227,7 +155,7 @@ def cache(
     diagonals = iter(_diagonals(task, model, unseen, samples[many], cotangents[many]))
     return KroneckerPlusRows(
         factors=tuple(next(kronecker) if has_kfac else next(diagonals) for has_kfac in known),
-        rows=_exact_rows(task, model, blocks, samples[few], cotangents[few]),
+        rows=_exact_rows(task, model, slices, samples[few], cotangents[few]),
         samples=samples[few],
     )
 
@@ -287,15 +215,12 @@ def _mean_of_rest(trace: Tensor, values: Tensor, width: int) -> float:
     return max(0.0, float(trace - values.sum())) / max(1, width - len(values))
 
 
-def _exact_rows(
-    task: Task, model: nn.Module, blocks: Sequence[LayerBlock], samples: Tensor, cotangents: Tensor
-) -> tuple[Tensor, ...]:
+def _exact_rows(task: Task, model: nn.Module, slices: Slices, samples: Tensor, cotangents: Tensor) -> tuple[Rows, ...]:
     """All rows, by layer."""
-    if not len(samples):
-        like = trainable(model)
-        return tuple(torch.zeros(0, *block.shape(like)).to(cotangents) for block in blocks)
-    rows = _rows(task, model, blocks, samples, cotangents)
-    return tuple(torch.stack(of_layer) for of_layer in zip(*rows, strict=True))
+    if len(samples):
+        return tuple(sample_rows(task, model, slices, samples, cotangents))
+    like, blocks = trainable(model), slices.block(range(len(slices))).chosen
+    return tuple(DenseRows(torch.zeros(0, *block.shape(like)).to(cotangents)) for block in blocks)
 
 
 def _diagonals(
@@ -305,25 +230,9 @@ def _diagonals(
     like = trainable(model)
     totals = [torch.zeros(block.shape(like)).to(cotangents) for block in blocks]
     if blocks:
-        for row in _rows(task, model, blocks, samples, cotangents):
+        for row in one_by_one(task, model, blocks, samples, cotangents):
             totals = [total + matrix**2 for total, matrix in zip(totals, row, strict=True)]
     return [Diagonal(total) for total in totals]
-
-
-def _rows(
-    task: Task, model: nn.Module, blocks: Sequence[LayerBlock], samples: Tensor, cotangents: Tensor
-) -> Iterator[list[Tensor]]:
-    """Jᵀu of each sample and cotangent, by layer."""
-    used = {rows.parameter for block in blocks for rows in block.parts}
-    weights = {name: weight for name, weight in trained_parameters(model).items() if name in used}
-    for sample, cotangent in zip(samples, cotangents, strict=True):
-        with torch.enable_grad():
-            output = task.outputs(model, task.batch([int(sample)]))[0]
-            gradients = torch.autograd.grad(
-                output, list(weights.values()), cotangent[None], allow_unused=True, materialize_grads=True
-            )
-        tensors = dict(zip(weights, gradients, strict=True))
-        yield [block.take(tensors) for block in blocks]
 
 
 def _inputs_of_layers(
@@ -338,7 +247,7 @@ def _inputs_of_layers(
     places = math.ceil(INPUTS / len(some))
     found: list[list[Tensor]] = [[] for _ in layers]
     modules = dict(model.named_modules())
-    with torch.no_grad(), _capturing(model, layers) as calls:
+    with torch.no_grad(), capturing(model, layers) as calls:
         for batch in task.batches(some, batch_size):
             count = len(task.outputs(model, batch)[0])
             for layer, seen, bucket in zip(layers, calls, found, strict=True):
@@ -355,11 +264,7 @@ def _inputs_of_layers(
 def _vectors(layer: Layer, module: Any, inputs: Tensor, places: int, generator: torch.Generator) -> Tensor:
     """The vectors that a unit's weights are multiplied with, at some of the places of each sample."""
     vectors = layer.type.kfac_inputs(module, inputs, places, generator)
-    if layer.type.looks_up:
-        return vectors
-    names = [rows.parameter.rpartition(".")[2] for rows in layer.parts]
-    pieces = [vectors if name == "weight" else torch.ones_like(vectors[:, :1]) for name in names]
-    return torch.cat(pieces, dim=1)
+    return vectors if layer.type.looks_up else layer.columns(vectors)
 
 
 def _output_factors(
@@ -369,7 +274,7 @@ def _output_factors(
     if not layers:
         return []
     sums: list[Tensor | None] = [None] * len(layers)
-    with torch.enable_grad(), _capturing(model, layers) as calls:
+    with torch.enable_grad(), capturing(model, layers) as calls:
         for low in range(0, len(samples), batch_size):
             outputs = task.outputs(model, task.batch(samples[low : low + batch_size]))[0]
             watched = [output for seen in calls for _, output in seen]
@@ -389,11 +294,3 @@ def _output_factors(
         torch.zeros([layer.type.kfac_outputs(modules[layer.module])] * 2).to(cotangents) if total is None else total
         for layer, total in zip(layers, sums, strict=True)
     ]
-
-
-@contextmanager
-def _capturing(model: nn.Module, layers: Sequence[Layer]) -> Iterator[list[list[tuple[Tensor, Tensor]]]]:
-    """Inputs and outputs of the layers in every forward pass inside, call by call."""
-    names = [layer.module for layer in layers]
-    with capture(model, names, lambda call: (call.input.detach(), call.output), protect=True) as calls:
-        yield calls

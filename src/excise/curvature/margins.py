@@ -6,15 +6,16 @@ log(1 + exp -φ).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from excise.slices.slices import Block
-from excise.task.parameters import trained_parameters
+from excise.curvature.rows import Rows
+from excise.curvature.sample_rows import sample_rows
+from excise.slices.slices import Slices
 from excise.task.task import Task
 
 
@@ -59,15 +60,36 @@ def has_margins(task: Task, model: nn.Module) -> bool:
 def margins(task: Task, model: nn.Module, ids: Sequence[int] | Tensor, dataset: Any = None) -> Margins:
     """Margins of samples of the training set, or of another."""
     none = torch.zeros(0, dtype=torch.double)
-    found: list[tuple[Tensor, Tensor, Tensor]] = [(none, none, none.long())]
-    with torch.no_grad():
-        for batch in task.batches(ids, task.batch_size_within_memory(256), dataset):
-            outputs, targets = task.outputs(model, batch)
-            weights = _weights(task, outputs, targets)
-            classes = task.plain_targets(targets)
-            found.append((margin_of(outputs.double(), classes).cpu(), weights.cpu(), classes.cpu()))
-    values, counts, labels = (torch.cat(part) for part in zip(*found, strict=True))
-    return Margins(values, counts, labels)
+    found = Margins(none, none, none.long())
+    for outputs, targets in _answers(task, model, ids, dataset):
+        found = found.joined(_margins(task, outputs, targets))
+    return found
+
+
+def margin_rows(task: Task, model: nn.Module, slices: Slices, ids: Tensor) -> tuple[Margins, list[Rows]]:
+    """Margins of samples of the training set, and ∇φ of each, layer by layer."""
+    outputs, targets = (torch.cat(part) for part in zip(*_answers(task, model, ids), strict=True))
+    with torch.enable_grad():
+        variable = outputs.detach().requires_grad_()
+        total = margin_of(variable, task.plain_targets(targets)).sum()
+        slopes = torch.autograd.grad(total, variable)[0]
+    return _margins(task, outputs, targets), sample_rows(task, model, slices, ids, slopes)
+
+
+def _answers(
+    task: Task, model: nn.Module, ids: Sequence[int] | Tensor, dataset: Any = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Outputs and targets, batch by batch."""
+    for batch in task.batches(ids, task.batch_size_within_memory(256), dataset):
+        with torch.no_grad():
+            answer = task.outputs(model, batch)
+        yield answer
+
+
+def _margins(task: Task, outputs: Tensor, targets: Tensor) -> Margins:
+    classes = task.plain_targets(targets)
+    weights = _weights(task, outputs, targets)
+    return Margins(margin_of(outputs.double(), classes).cpu(), weights.cpu(), classes.cpu())
 
 
 def margin_of(outputs: Tensor, classes: Tensor) -> Tensor:
@@ -79,19 +101,6 @@ def margin_of(outputs: Tensor, classes: Tensor) -> Tensor:
     at = classes.clamp_min(0)[:, None]  # a label that is ignored has weight 0, and any margin will do
     others = outputs.scatter(1, at, -torch.inf)
     return outputs.gather(1, at)[:, 0] - others.logsumexp(1)
-
-
-def margin_rows(task: Task, model: nn.Module, block: Block, ids: Sequence[int] | Tensor) -> Tensor:
-    """∇φ of each sample on the block, one row each."""
-    weights = trained_parameters(model)
-    rows = []
-    for number in torch.as_tensor(ids).tolist():
-        with torch.enable_grad():
-            outputs, targets = task.outputs(model, task.batch([number]))
-            margin = margin_of(outputs, task.plain_targets(targets)).sum()
-            gradients = torch.autograd.grad(margin, list(weights.values()), allow_unused=True, materialize_grads=True)
-        rows.append(block.gather(dict(zip(weights, gradients, strict=True))).detach())
-    return torch.stack(rows)
 
 
 def _weights(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -85,6 +85,12 @@ class Layer:
         """What the layer is called, such as ``convolution``."""
         return self.type.name
 
+    def columns(self, vectors: Tensor) -> Tensor:
+        """What all trainable weights of a slice are multiplied with: vectors for ``weight``, 1 for a bias."""
+        names = [rows.parameter.rpartition(".")[2] for rows in self.parts]
+        pieces = [vectors if name == "weight" else torch.ones_like(vectors[..., :1]) for name in names]
+        return torch.cat(pieces, dim=-1)
+
     def slice_name(self, unit: int) -> str:
         """Readable name of a slice, such as ``layer3.0.conv2[17]``."""
         return f"{self.name}[{unit}]"
@@ -156,6 +162,13 @@ class LayerKind:
             generator: For the choice of places.
         """
         raise NotImplementedError
+
+    def vectors(self, module: Any, inputs: Tensor) -> Tensor | None:
+        """The same at all places, sample by sample: samples × places × groups × width of a unit's ``weight``.
+
+        None where they are not known; gradients of samples are then computed one after the other.
+        """
+        return None
 
     def kfac_output_gradients(self, gradient: Tensor) -> Tensor:
         """The gradients δ at the units' outputs, one row a place, from the gradient at the module's output."""

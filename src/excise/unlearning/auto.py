@@ -10,15 +10,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from excise.curvature.margins import Margins, margins
 from excise.task.task import Task, evaluating
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.drift import Drift
 from excise.unlearning.exact import Exact, why_not_head
-from excise.unlearning.exchangeability import FEWEST_HELD_OUT, HeldOutLoss
+from excise.unlearning.exchangeability import FEWEST_HELD_OUT
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.method import Applied, Method, Removal, Workspace, register
-from excise.unlearning.predicted import SAMPLES, Predicted, can_predict
+from excise.unlearning.predicted import SAMPLES, Answered, Predicted, can_predict
 from excise.unlearning.selection import AllSlices
 from excise.unlearning.step import Step
 
@@ -36,7 +35,7 @@ class Choice:
 
 @dataclass
 class Prepared:
-    """The method for most requests, and what was made for it and, when a request first asked for them, for others."""
+    """The method for most requests, and what was made for it and for others."""
 
     usual: Choice
     ids: Tensor
@@ -69,16 +68,17 @@ class Auto:
         return max(usual, SAMPLES) if _may_predict(workspace) else usual
 
     def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> Prepared:
-        """What the method for most requests prepares."""
-        usual, classes = choose(workspace), None
+        """What the method for most requests prepares; and that for parts of a class, which costs little beside it."""
+        prepared = Prepared(choose(workspace), ids, None, {})
         if _may_predict(workspace):
+            predicted = Predicted()
             with evaluating(model):
-                known = margins(workspace.task, model, ids)
-                if _is_by_heart(workspace, model, known):
-                    usual = Choice(Predicted(), "the model knows its training samples by heart")
-            classes = known.classes
-        prepared = Prepared(usual, ids, classes, {})
-        _made(workspace, prepared, usual.method, model, ids)
+                answered = Answered.by(workspace, model, ids)
+                made = predicted.prepare_from(workspace, model, ids[:SAMPLES], answered)
+            prepared.classes, prepared.made[_name(predicted)] = answered.retained.classes, made
+            if HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART:
+                prepared.usual = Choice(predicted, "the model knows its training samples by heart")
+        _made(workspace, prepared, prepared.usual.method, model, ids)
         return prepared
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
@@ -109,13 +109,6 @@ def choose(workspace: Workspace) -> Choice:
 
 def _may_predict(workspace: Workspace) -> bool:
     return isinstance(choose(workspace).method, Calibrated) and can_predict(workspace)
-
-
-def _is_by_heart(workspace: Workspace, model: nn.Module, known: Margins) -> bool:
-    """Whether margins of training samples are nowhere near those of held-out ones."""
-    task = workspace.task
-    held_out = margins(task, model, HeldOutLoss.of(task, model, workspace.seed).ids, task.test_set)
-    return HeldOutAnswers(held_out, known.values).distance > BY_HEART
 
 
 def _made(workspace: Workspace, prepared: Prepared, method: Method, model: nn.Module, ids: Tensor) -> Any:

@@ -99,9 +99,9 @@ def _curves(
         downhill = objective.removal_gradient(task, model, group, count - len(group))
         block = block_of(group)
         step = inverse.solve(model, block, block.gather(downhill), without=group.tolist())
-        losses = []
+        losses, change = [], block.scatter(step, start)
         for length in LENGTHS:
-            move(trial, start, block.scatter(length * step, start))
+            move(trial, start, {name: length * one for name, one in change.items()})
             losses.append(float(objective.losses_on(task, trial, group).double().mean()))
         yield group, np.array(losses)
 
@@ -115,6 +115,17 @@ def nothing_to_forget(known_loss: float, held_out_loss: float) -> NothingForgott
     )
 
 
+def held_out_ids(task: Task, seed: int) -> Tensor:
+    """Positions in the test set of those of its samples that are looked at."""
+    count = 0 if task.test_set is None else len(task.test_set)
+    if count < FEWEST_HELD_OUT:
+        raise InputError(
+            f"test_set has {count} samples, and the length of a step is found by {FEWEST_HELD_OUT} or more that "
+            "the model never saw: pass more of them to Task, or choose a length by Step(size=...)."
+        )
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:HELD_OUT]
+
+
 @dataclass(frozen=True)
 class HeldOutLoss:
     """Mean loss of samples that the model never saw, by class where they have one."""
@@ -122,29 +133,24 @@ class HeldOutLoss:
     task: Task
     mean: float
     by_class: dict[int, float]
-    ids: Tensor
-    """Their positions in the test set."""
 
     @staticmethod
     def of(task: Task, model: nn.Module, seed: int) -> HeldOutLoss:
         """Look at some of the test samples."""
-        count = 0 if task.test_set is None else len(task.test_set)
-        if count < FEWEST_HELD_OUT:
-            raise InputError(
-                f"test_set has {count} samples, and the length of a step is found by {FEWEST_HELD_OUT} or more that "
-                "the model never saw: pass more of them to Task, or choose a length by Step(size=...)."
-            )
-        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:HELD_OUT]
         losses, targets = [], []
         with torch.no_grad():
-            for batch in task.batches(order, task.batch_size_within_memory(256), task.test_set):
+            for batch in task.batches(held_out_ids(task, seed), task.batch_size_within_memory(256), task.test_set):
                 losses.append(task.losses(model, batch).double().cpu())
                 targets.append(task.targets_in(batch).cpu())
-        each, labels = torch.cat(losses), torch.cat(targets)
+        return HeldOutLoss.by(task, torch.cat(losses), torch.cat(targets))
+
+    @staticmethod
+    def by(task: Task, losses: Tensor, labels: Tensor) -> HeldOutLoss:
+        """From what is known of them."""
         if labels.ndim != 1 or labels.is_floating_point():
-            return HeldOutLoss(task, float(each.mean()), {}, order)
-        by_class = {int(label): float(each[labels == label].mean()) for label in labels.unique()}
-        return HeldOutLoss(task, float(each.mean()), by_class, order)
+            return HeldOutLoss(task, float(losses.mean()), {})
+        by_class = {int(label): float(losses[labels == label].mean()) for label in labels.unique()}
+        return HeldOutLoss(task, float(losses.mean()), by_class)
 
     def expected(self, group: Tensor) -> float:
         """The mean loss of held-out samples of the group's classes; a class without any counts as the mean."""

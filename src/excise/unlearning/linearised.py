@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from excise.curvature import kfac
-from excise.curvature.margins import Margins, margin_rows, margins
+from excise.curvature.margins import Margins, margin_rows
+from excise.curvature.whitened import WhitenedRows, Whitening
 from excise.errors import InputError
 from excise.slices.slices import Block, Slices
 from excise.task.parameters import trainable
@@ -21,7 +22,7 @@ from excise.task.task import Task
 from excise.unlearning.response import added_pull, pull
 
 DAMPING = 1e-4  # share of the curvature's trace; the strength of the hold makes up for it
-ROW_BYTES = 2**31  # what the rows of retained samples may take, with their solutions
+ROW_BYTES = 2**31  # what the rows of retained samples may take, whitened, where none is an outer product
 RIDGE = 0.01  # share of a kernel's mean diagonal, where margins are to be moved by given amounts
 MOST_HOLD, TRIES = 100.0, 8  # of the search for the strength
 
@@ -32,28 +33,25 @@ class Gradients:
 
     ids: Tensor
     margins: Margins
-    rows: Tensor
-    """∇φ, one row each."""
-    solved: Tensor
-    """C⁻¹∇φ / n."""
+    rows: WhitenedRows
+    """∇φ, whitened by C · n."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def at(self, which: Tensor) -> Gradients:
         """Some of them."""
-        return Gradients(self.ids[which], self.margins.at(which), self.rows[which], self.solved[which])
+        return Gradients(self.ids[which], self.margins.at(which), self.rows.at(which))
 
     def joined(self, other: Gradients) -> Gradients:
         """Both."""
-        pairs = ((self.ids, other.ids), (self.rows, other.rows), (self.solved, other.solved))
-        ids, rows, solved = (torch.cat(pair) for pair in pairs)
-        return Gradients(ids, self.margins.joined(other.margins), rows, solved)
+        ids = torch.cat([self.ids, other.ids])
+        return Gradients(ids, self.margins.joined(other.margins), self.rows.joined(other.rows))
 
 
 def kernel(of: Gradients, by: Gradients) -> Tensor:
     """How the margins of samples answer to the pull of others: ∇φ C⁻¹ ∇φᵀ / n."""
-    return (of.rows @ by.solved.T).double().cpu()
+    return of.rows.kernel(by.rows)
 
 
 @dataclass(frozen=True)
@@ -61,18 +59,19 @@ class Linearised:
     """A model as a linear one."""
 
     task: Task
+    slices: Slices
     block: Block
-    curvature: kfac.KroneckerPlusRows
-    damping: float
-    mass: float
-    """Of the retained samples: how many, where all count the same."""
+    """All of them."""
+    by: tuple[Whitening, ...]
+    """The curvature C · n, with n the mass of the retained samples: how many, where all count the same."""
 
     @staticmethod
     def of(task: Task, model: nn.Module, slices: Slices, ids: Tensor, *, mass: float, seed: int) -> Linearised:
         """With the curvature of these samples."""
         found = kfac.cache(task, model, slices, ids, exact=0, seed=seed)
         damping = max(DAMPING * found.trace, torch.finfo(torch.float32).tiny)
-        return Linearised(task, slices.block(range(len(slices))), found, damping, mass)
+        block = slices.block(range(len(slices)))
+        return Linearised(task, slices, block, found.whitenings(block, damping, mass))
 
     def most_rows(self, model: nn.Module) -> int:
         """How many samples' gradients fit."""
@@ -80,15 +79,15 @@ class Linearised:
 
     def gradients(self, model: nn.Module, ids: Tensor) -> Gradients:
         """Of samples of the training set."""
-        rows = margin_rows(self.task, model, self.block, ids)
-        if not bool(rows.isfinite().all()):
-            wrong = int(ids[(~rows.isfinite()).any(1).nonzero()[0, 0]])
+        answers, rows = margin_rows(self.task, model, self.slices, ids)
+        finite = torch.stack([one.norms.isfinite() for one in rows]).all(0)
+        if not bool(finite.all()):
+            wrong = int(ids[(~finite).nonzero()[0, 0]])
             raise InputError(
                 f"sample {wrong} of train_set has a gradient that is not finite, so nothing can be predicted from it; "
                 "check its input and target, or scale the inputs."
             )
-        solved = self.curvature.to(rows.device).solve_rows(self.block, rows, self.damping) / self.mass
-        return Gradients(ids, margins(self.task, model, ids), rows, solved)
+        return Gradients(ids, answers, WhitenedRows.of(self.by, rows))
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,7 @@ class Request:
 
     def step(self, of_forgotten: Tensor, of_retained: Tensor) -> Tensor:
         """The step of the weights by which samples' pulls change so much."""
-        solved = self.forgotten.solved, self.retained.solved
-        return of_forgotten.to(solved[0]) @ solved[0] + of_retained.to(solved[1]) @ solved[1]
+        return self.forgotten.rows.solved(of_forgotten) + self.retained.rows.solved(of_retained)
 
     def correction(self, missed: Tensor) -> Tensor:
         """The smallest step of the weights that moves margins by so much, those of the forgotten samples first."""

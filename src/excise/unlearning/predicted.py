@@ -16,7 +16,7 @@ from excise.errors import NeverSupportedError
 from excise.task.parameters import move, trainable
 from excise.task.task import evaluating
 from excise.unlearning.blankets import SelectedSlices
-from excise.unlearning.exchangeability import HeldOutLoss, nothing_to_forget
+from excise.unlearning.exchangeability import HeldOutLoss, held_out_ids, nothing_to_forget
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.linearised import Gradients, Linearised, Request, forgotten_on_trial, kernel_among, strength
 from excise.unlearning.method import Applied, Removal, Workspace, register
@@ -31,6 +31,22 @@ ROUNDS = 4  # in which a model is moved to answers that are far from its own
 FIRST_ROUNDS = 2  # the same, to see which retained samples that harms
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What the model says before it forgets anything."""
+
+    retained: Margins
+    held_out: Margins
+    unseen: Tensor
+    """Positions in the test set of the held-out samples."""
+
+    @staticmethod
+    def by(workspace: Workspace, model: nn.Module, ids: Tensor) -> Answered:
+        """About these retained samples, and some held-out ones."""
+        task, unseen = workspace.task, held_out_ids(workspace.task, workspace.seed)
+        return Answered(margins(task, model, ids), margins(task, model, unseen, task.test_set), unseen)
 
 
 @dataclass(frozen=True)
@@ -97,25 +113,25 @@ class Predicted:
 
     def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> Prepared:
         """Curvature, gradients of samples that resist, and how strongly samples hold the weights."""
-        task = workspace.task
         with evaluating(model):
-            unseen = HeldOutLoss.of(task, model, workspace.seed)
-            few = ids[:CURVATURE_SAMPLES]
-            mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the strength of the hold makes up for it
-            network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
-            retained = network.gradients(model, ids[: min(self.trial, network.most_rows(model))])
-            held_out = margins(task, model, unseen.ids, task.test_set)
-            seen = margins(task, model, ids)
+            return self.prepare_from(workspace, model, ids, Answered.by(workspace, model, ids))
+
+    def prepare_from(self, workspace: Workspace, model: nn.Module, ids: Tensor, answered: Answered) -> Prepared:
+        """The same for who knows the answers."""
+        task, few = workspace.task, ids[:CURVATURE_SAMPLES]
+        mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the strength of the hold makes up for it
+        network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
+        retained = network.gradients(model, ids[: min(self.trial, network.most_rows(model))])
         among, groups = kernel_among(retained), list(torch.arange(len(retained)).tensor_split(GROUPS))
-        aim = unseen.expected(retained.ids)
+        aim = HeldOutLoss.by(task, answered.held_out.losses, answered.held_out.classes).expected(retained.ids)
         hold = strength(retained, among, groups, aim)
-        answers = HeldOutAnswers(held_out, forgotten_on_trial(retained, among, groups, hold).values)
+        answers = HeldOutAnswers(answered.held_out, forgotten_on_trial(retained, among, groups, hold).values)
         return Prepared(
             network=network,
             retained=retained.at(torch.arange(min(self.resisting, len(retained)))),
             among=among[: self.resisting, : self.resisting].clone(),
             candidates=ids,
-            margins=seen,
+            margins=answered.retained.at(torch.arange(len(ids))),
             hold=hold,
             known_loss=float(retained.margins.losses.mean()),
             held_out_loss=aim,
@@ -130,13 +146,12 @@ class Predicted:
         every = SelectedSlices(tuple(range(len(workspace.slices))))
         start = copy.deepcopy(trainable(model))
         request = _request(prepared, model, removal)
-        go = _teach if prepared.by_heart else _let_go
-        go(prepared, model, start, request, 1.0, FIRST_ROUNDS)
+        _go(prepared, model, start, request, 1.0, FIRST_ROUNDS)
         request = self._with_harmed(prepared, model, request, removal, start)
         share = 1.0
         while share >= LEAST_SHARE:
             removal.stages.begin("taking the step")
-            go(prepared, model, start, request, share, ROUNDS)
+            _go(prepared, model, start, request, share, ROUNDS)
             losses = removal.retained.of_each(model)
             if removal.retained.keeps(model, losses):
                 return Applied(set(every.numbers), {}, share, _said(prepared, share), losses)
@@ -172,13 +187,15 @@ def _request(prepared: Prepared, model: nn.Module, removal: Removal) -> Request:
     return Request.of(forgotten, prepared.retained.at(left), prepared.among[left][:, left])
 
 
-def _let_go(
+def _go(
     prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, share: float, rounds: int
 ) -> None:
-    """Take the predicted step, in one round."""
-    del rounds
-    step = request.predict(share * prepared.hold).step
-    move(model, start, prepared.network.block.scatter(step, start))
+    """Move the model to the answers that it should give; where these are predicted, that takes one step."""
+    if prepared.by_heart:
+        _teach(prepared, model, start, request, share, rounds)
+    else:
+        step = request.predict(share * prepared.hold).step
+        move(model, start, prepared.network.block.scatter(step, start))
 
 
 def _teach(
@@ -189,9 +206,11 @@ def _teach(
     wanted = prepared.answers.instead_of(request.predict(prepared.hold).margins, before.classes)
     wanted = before.values + share * (wanted - before.values)
     move(model, start, {})
-    step = 0.0 * request.forgotten.solved[0]
-    for _ in range(rounds):
-        now = Request.of(network.gradients(model, request.forgotten.ids), request.retained, request.among)
+    step = 0.0 * network.block.gather(start)
+    for number in range(rounds):
+        now = request  # at first the model is where the request found it
+        if number:
+            now = Request.of(network.gradients(model, request.forgotten.ids), request.retained, request.among)
         kept = margins(network.task, model, request.retained.ids).values
         missed = wanted - now.forgotten.margins.values, request.retained.margins.values - kept
         step = step + now.correction(torch.cat(missed))

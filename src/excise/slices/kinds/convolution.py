@@ -29,17 +29,21 @@ class Convolution(LayerKind):
 
     def kfac_inputs(self, module: Any, inputs: Tensor, places: int, generator: torch.Generator) -> Tensor:
         """The patches of the input that the filters see, at random places (the same for the whole batch)."""
-        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-        view = nn.functional.pad(inputs, _padding(module), mode=mode)
-        dimensions = len(module.kernel_size)
-        for axis in range(dimensions):
-            reach = (module.kernel_size[axis] - 1) * module.dilation[axis] + 1
-            view = view.unfold(2 + axis, reach, module.stride[axis])[..., :: module.dilation[axis]]
-        shape = view.shape[2 : 2 + dimensions]
+        view = _patches(module, inputs)
+        shape = view.shape[2 : 2 + len(module.kernel_size)]
         where = torch.randperm(math.prod(shape), generator=generator)[:places]
         here: tuple[Any, ...] = (slice(None), slice(None), *torch.unravel_index(where, shape))
         picked = view[here]  # samples × channels × places × kernel
         return picked.transpose(1, 2).reshape(-1, picked.shape[1] // module.groups * math.prod(module.kernel_size))
+
+    def vectors(self, module: Any, inputs: Tensor) -> Tensor | None:
+        """The patches, at all places."""
+        dimensions = len(module.kernel_size)
+        if inputs.ndim != 2 + dimensions:
+            return None
+        view = _patches(module, inputs).movedim(1, 1 + dimensions)
+        places = math.prod(view.shape[1 : 1 + dimensions])
+        return view.reshape(len(inputs), places, module.groups, -1)
 
 
 @layer_kind(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -63,6 +67,16 @@ class TransposedConvolution(LayerKind):
             return weight.view(groups, weight.shape[0] // groups, *weight.shape[1:]).transpose(1, 2)
 
         return {"weight": UnitView(by_group, module.out_channels // groups), "bias": UnitView()}
+
+
+def _patches(module: Any, inputs: Tensor) -> Tensor:
+    """What the filters see, as a view: samples × channels × places along each axis × kernel."""
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    view = nn.functional.pad(inputs, _padding(module), mode=mode)
+    for axis in range(len(module.kernel_size)):
+        reach = (module.kernel_size[axis] - 1) * module.dilation[axis] + 1
+        view = view.unfold(2 + axis, reach, module.stride[axis])[..., :: module.dilation[axis]]
+    return view
 
 
 def _padding(module: Any) -> list[int]:

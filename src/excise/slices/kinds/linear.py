@@ -36,6 +36,10 @@ class Linear(LayerKind):
         tokens = inputs.flatten(1, -2)
         return tokens[:, :: math.ceil(tokens.shape[1] / places)].flatten(0, 1)
 
+    def vectors(self, module: Any, inputs: Tensor) -> Tensor | None:
+        """The input, at each token."""
+        return inputs.reshape(len(inputs), -1, 1, inputs.shape[-1]) if inputs.ndim > 1 else None
+
 
 @layer_kind("Conv1D")
 class HuggingFaceConv1D(Linear):
