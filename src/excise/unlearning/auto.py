@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from excise.errors import NeverSupportedError
 from excise.task.task import Task, evaluating
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.drift import Drift
@@ -70,7 +71,12 @@ class Auto:
     def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> Prepared:
         """What the method for most requests prepares; and that for parts of a class, which costs little beside it."""
         prepared = Prepared(choose(workspace), ids, None, {})
-        if _may_predict(workspace):
+        if isinstance(prepared.usual.method, Exact):
+            try:
+                _made(workspace, prepared, prepared.usual.method, model, ids)
+            except NeverSupportedError:  # what the first samples did not show
+                prepared.usual = choose(workspace, linear=False)
+        elif _may_predict(workspace):
             predicted = Predicted()
             with evaluating(model):
                 answered = Answered.by(workspace, model, ids)
@@ -91,12 +97,15 @@ class Auto:
         return dataclasses.replace(done, shortened="; ".join(filter(None, [said, done.shortened])))
 
 
-def choose(workspace: Workspace) -> Choice:
-    """The method for requests that are nothing special, of a model that does not know its samples by heart."""
+def choose(workspace: Workspace, *, linear: bool = True) -> Choice:
+    """The method for requests that are nothing special, of a model that does not know its samples by heart.
+
+    ``linear`` tells whether a model that looks linear may be taken for it.
+    """
     task = workspace.task
     if not workspace.has_slices:
         return Choice(Drift(), "the model can't be sliced")
-    if task.convex or (task.convex is None and why_not_head(task) is None):
+    if task.convex or (linear and task.convex is None and why_not_head(task) is None):
         if task.weight_decay > 0:
             return Choice(Exact(), "the model is convex, so that the retrained weights can be had exactly")
         return Choice(Step(AllSlices()), "the model is convex, but weight_decay is 0, so that it may have no minimum")
