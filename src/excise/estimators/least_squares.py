@@ -35,7 +35,7 @@ def keep_least_squares(estimator: Any, data: Data) -> Solve:
 @by_algebra(Ridge)
 def keep_ridge(estimator: Any, data: Data) -> Solve:
     """With solvers that are exact themselves."""
-    check_exact_solver(estimator)
+    solver = exact_solver(estimator)
     moments = _Joint(data)
 
     def without(gone: Rows) -> Any:
@@ -45,16 +45,17 @@ def keep_ridge(estimator: Any, data: Data) -> Solve:
             raise LeftToFit("alpha has another length than y has columns")
         new = blank(estimator, data)
         new.n_iter_ = None
-        new.solver_ = estimator.solver_
+        new.solver_ = solver
         return _with_solution(new, estimator, found, found.coefficients(np.resize(alphas, found.s.shape[1])))
 
     return without
 
 
-def check_exact_solver(estimator: Any) -> None:
-    """Leave to ``fit`` a ridge whose solver stops before its minimum, since it stops where it began from."""
+def exact_solver(estimator: Any) -> str:
+    """The solver that ``fit`` takes for a ridge; one that stops short of the minimum is left to ``fit``."""
     if estimator.solver not in ("auto", "cholesky", "svd"):
         raise LeftToFit(f"the solver {estimator.solver!r} stops short of the minimum")
+    return "cholesky" if estimator.solver == "auto" else str(estimator.solver)
 
 
 class _Joint:
@@ -63,14 +64,14 @@ class _Joint:
     def __init__(self, data: Data) -> None:
         X = doubles(data.X)
         y = check_array(data.y, ensure_2d=False, dtype=np.float64)
-        Z = np.column_stack([X, y])
         weights = weights_of(data)
 
         def summary(rows: Rows) -> Moments:
-            return joint_moments(Z[rows], None if weights is None else weights[rows])
+            return joint_moments(np.column_stack([X[rows], y[rows]]), None if weights is None else weights[rows])
 
         self._rows, self._columns = X.shape
-        self._sums = Sums(np.arange(len(Z)), summary, leaf_rows(Z.shape[1] ** 2, Z.shape[1]))
+        cells = self._columns + (1 if y.ndim == 1 else y.shape[1])
+        self._sums = Sums(np.arange(len(X)), summary, leaf_rows(cells**2, cells))
 
     def left(self, gone: Rows) -> int:
         """How many rows."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,13 +38,21 @@ def fitted(estimator: Any, data: Data, gone: Rows) -> Any:
     """A copy that is fitted on the other rows."""
     rest = data.without(gone)
     weights = {} if rest.sample_weight is None else {"sample_weight": rest.sample_weight}
-    try:
+    with fit_can_fail(estimator, rest, gone):
         return clone(estimator).fit(rest.X, rest.y, **weights)
+
+
+@contextmanager
+def fit_can_fail(estimator: Any, rest: Data, gone: Rows) -> Iterator[None]:
+    """Say of an error of ``fit`` what led to it."""
+    try:
+        yield
     except (ValueError, TypeError, NotImplementedError, np.linalg.LinAlgError) as error:
         name = type(estimator).__name__
         if len(gone):
             raise InputError(
-                f"rows: without them {len(rest)} of {len(data)} rows are left, on which {name} can't be fitted: {error}"
+                f"rows: without them {len(rest)} of {len(rest) + len(gone)} rows are left, on which {name} can't be "
+                f"fitted: {error}"
             ) from error
         raise InputError(f"X, y: {name} can't be fitted on them: {error}; pass what it was fitted on.") from error
 
@@ -56,9 +66,14 @@ def on_its_data(kept: Kept, estimator: Any, data: Data) -> Kept:
     if differs is not None and not isinstance(kept, Again):
         kept = Again(estimator, data, f"{differs} can't be had from sums exactly")
         differs = first_difference(kept.without(NO_ROWS).estimator, estimator, SAME)
+    refuse_other_data(estimator, differs)
+    return kept
+
+
+def refuse_other_data(estimator: Any, differs: str | None) -> None:
+    """Refuse data on which the estimator comes out otherwise."""
     if differs is not None:
         raise InputError(
             f"X, y: {type(estimator).__name__} fitted on them differs from the estimator in {differs}; pass X, y and "
             "sample_weight as they were given to fit, in the same order."
         )
-    return kept

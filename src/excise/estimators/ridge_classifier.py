@@ -13,7 +13,7 @@ from sklearn.linear_model import RidgeClassifier
 from excise.estimators.algebra import LeftToFit, Solve, blank, by_algebra, doubles
 from excise.estimators.classes import ByClass
 from excise.estimators.kept import Data, Floats, Rows
-from excise.estimators.least_squares import check_exact_solver
+from excise.estimators.least_squares import exact_solver
 from excise.estimators.moments import Moments
 from excise.estimators.normal_equations import Equations
 
@@ -21,7 +21,7 @@ from excise.estimators.normal_equations import Equations
 @by_algebra(RidgeClassifier)
 def keep_ridge_classifier(estimator: Any, data: Data) -> Solve:
     """The targets are the same for all rows of a class, so the moments of classes tell all."""
-    check_exact_solver(estimator)
+    solver = exact_solver(estimator)
     if np.ndim(data.y) == 2 and np.shape(data.y)[1] > 1:
         raise LeftToFit("there are several labels for each row")
     moments = ByClass(doubles(data.X), data, joint=True)
@@ -34,7 +34,7 @@ def keep_ridge_classifier(estimator: Any, data: Data) -> Solve:
         new._label_binarizer = deepcopy(estimator._label_binarizer)
         new.classes_ = moments.classes
         new.n_iter_ = None
-        new.solver_ = estimator.solver_
+        new.solver_ = solver
         new.coef_ = coef if estimator.coef_.ndim == 2 else coef[0]
         new.intercept_ = found.intercepts(coef) if estimator.fit_intercept else 0.0
         return new
