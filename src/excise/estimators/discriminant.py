@@ -34,6 +34,8 @@ def keep_linear_discriminant(estimator: Any, data: Data) -> Solve:
         rows = np.array([one.rows for one in of])
         if rows.sum() == len(of):
             raise LeftToFit("there are no more rows than classes")
+        if np.any(estimator.priors_ <= 0):
+            raise LeftToFit("a class has no prior probability")
         new = blank(estimator, data)
         new.classes_ = moments.classes
         new.priors_ = rows / rows.sum() if estimator.priors is None else estimator.priors_.copy()

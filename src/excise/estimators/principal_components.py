@@ -38,9 +38,12 @@ def keep_principal_components(estimator: Any, data: Data) -> Solve:
         new = blank(estimator, data)
         new._fit_svd_solver = _solver(estimator, moments.rows, X.shape[1])
         variances, components = _axes(moments)
+        size = variances[0] + np.sum(moments.mean**2)  # fit may sum squares without centring them
+        if not variances[-1] * WORST > size:
+            raise LeftToFit("some components have nearly no variance")
         shares = variances / variances.sum()
         k = _how_many(estimator.n_components, shares)
-        _check_apart(moments, variances, components, k)
+        _check_apart(-np.diff(variances)[:k] / size, components[:k])
         new.mean_ = moments.mean
         new.n_samples_ = moments.rows
         new.n_components_ = type(estimator.n_components_)(k)
@@ -85,12 +88,10 @@ def _how_many(n_components: Any, shares: Floats) -> int:
     return int(n_components)
 
 
-def _check_apart(moments: Moments, variances: Floats, components: Floats, k: int) -> None:
-    """Leave to ``fit`` axes, signs and numbers of components that rounding could decide."""
-    size = variances[0] + np.sum(moments.mean**2)  # fit may sum squares without centring them
-    gaps = -np.diff(variances)[:k] if len(variances) > 1 else variances
-    if not min(variances[-1], np.min(gaps, initial=np.inf)) * WORST > size:
-        raise LeftToFit("some components have nearly the same variance, or none")
-    entries = np.sort(np.abs(components[:k]), axis=1)
+def _check_apart(gaps: Floats, components: Floats) -> None:
+    """Leave to ``fit`` axes and signs that rounding could decide."""
+    if np.any(gaps * WORST <= 1):
+        raise LeftToFit("some components have nearly the same variance")
+    entries = np.sort(np.abs(components), axis=1)
     if entries.shape[1] > 1 and np.any(entries[:, -2] * (1 + 1 / WORST) > entries[:, -1]):
         raise LeftToFit("the sign of a component could be either")

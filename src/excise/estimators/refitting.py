@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from sklearn.base import clone
 
 from excise.errors import InputError
@@ -47,7 +46,7 @@ def fit_can_fail(estimator: Any, rest: Data, gone: Rows) -> Iterator[None]:
     """Say of an error of ``fit`` what led to it."""
     try:
         yield
-    except (ValueError, TypeError, NotImplementedError, np.linalg.LinAlgError) as error:
+    except (ValueError, TypeError, NotImplementedError, LookupError, ArithmeticError) as error:
         name = type(estimator).__name__
         if len(gone):
             raise InputError(

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from excise._support.checks import number
+from excise._support.checks import number, numeric
 from excise.errors import InputError
 from excise.estimators import (  # noqa: F401  importing them makes their ways known
     discriminant,
@@ -164,13 +164,21 @@ def _data(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Data:
     if sparse.issparse(X) and X.format not in ("csr", "csc"):
         X = X.tocsr()
     data = Data(X, y, _weights(estimator, sample_weight))
+    rows = _length(X, "X")
     for name, values in (("y", y), ("sample_weight", data.sample_weight)):
-        if values is not None and len(Data(values)) != len(data):
+        if values is not None and _length(values, name) != rows:
             raise InputError(
-                f"{name} must have as many entries as X has rows, but it has {len(Data(values))} and X {len(data)}; "
+                f"{name} must have as many entries as X has rows, but it has {_length(values, name)} and X {rows}; "
                 "pass what was given to fit."
             )
     return data
+
+
+def _length(values: Any, name: str) -> int:
+    try:
+        return len(Data(values))
+    except (TypeError, IndexError):
+        raise InputError(f"{name} must be a table or a list, as it was given to fit, not {values!r}.") from None
 
 
 def _weights(estimator: Any, sample_weight: Any) -> Floats | None:
@@ -181,7 +189,7 @@ def _weights(estimator: Any, sample_weight: Any) -> Floats | None:
             f"sample_weight: {type(estimator).__name__}.fit takes none; leave it out, or fit the estimator inside by "
             "itself."
         )
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = numeric(sample_weight, "sample_weight").astype(np.float64)
     if weights.ndim != 1:
         raise InputError(f"sample_weight must be one number for each row of X, but has shape {weights.shape}.")
     return weights
