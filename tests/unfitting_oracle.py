@@ -159,13 +159,17 @@ def problems(draw, name):
     kind = KINDS[name]
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, p = draw(st.integers(8, 60)), draw(st.integers(1, 5))
-    X = table(rng, kind.holds, n, p, shift=draw(st.sampled_from([0.0, 1.0, 1000.0])), outlier=draw(yes_or_no))
+    X = table(rng, kind.holds, n, p, shift=draw(one_of(0.0, 1.0, 1000.0)), outlier=draw(yes_or_no))
+    if draw(st.integers(0, 4)) == 0:
+        X[:, 0] = X[0, 0]  # a column that does not vary
     y, codes = None, rng.integers(0, draw(st.integers(2, 4)), n)
     if kind.target == "real":
         y = rng.normal(size=n) if draw(yes_or_no) else rng.normal(size=(n, draw(st.integers(1, 3))))
     if kind.target == "class":
         y = codes if draw(yes_or_no) else np.array(["ant", "bee", "cat", "dog"])[codes]
     weights = rng.uniform(0.1, 3.0, n) if kind.weighted and draw(yes_or_no) else None
+    if weights is not None and draw(yes_or_no):
+        weights[rng.uniform(size=n) < 0.2] = 0.0
     if kind.target == "class" and draw(st.integers(0, 3)) == 0:
         rows = np.flatnonzero(codes == codes[0])  # a class vanishes
     else:

@@ -50,7 +50,7 @@ def check_problem(problem):
 def fit_or_none(problem, gone=()):
     try:
         return problem.fit(gone)
-    except (ValueError, np.linalg.LinAlgError):
+    except (ValueError, IndexError):
         return None
 
 

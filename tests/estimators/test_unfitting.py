@@ -130,6 +130,20 @@ def test_other_data_are_noticed_by_all(name):
         unfit(problem.fit(), X, problem.y, [0])
 
 
+@pytest.mark.parametrize("thing", [None, 5, np.array(1.0), iter([1])], ids=["None", "5", "array", "iterator"])
+def test_data_that_are_no_table(data, thing):
+    with pytest.raises(InputError, match="X must be a table or a list"):
+        unfit(Ridge().fit(*data), thing, data[1], [0])
+    if thing is not None:
+        with pytest.raises(InputError, match="y must be a table or a list"):
+            unfit(Ridge().fit(*data), data[0], thing, [0])
+
+
+def test_weights_that_are_no_numbers(data):
+    with pytest.raises(InputError, match="sample_weight must be numeric"):
+        unfit(Ridge().fit(*data), *data, [0], sample_weight=["heavy"] * 40)
+
+
 def test_data_of_different_lengths(data):
     X, y = data
     with pytest.raises(InputError, match="y must have as many entries as X has rows, but it has 39 and X 40"):
