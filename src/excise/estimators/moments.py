@@ -45,11 +45,13 @@ def joint_moments(Z: Floats, weights: Floats | None) -> Moments:
     ([1.0, 2.0], [[2.0, 2.0], [2.0, 2.0]])
     """
     weight = np.asarray(float(len(Z)) if weights is None else weights.sum())
-    mean = _mean(Z, weights)
-    centred = Z - mean
+    base = Z[0]  # a column that does not vary is exactly 0 beyond it
+    centred = Z - base
+    beyond = _mean(centred, weights)
+    centred -= beyond
     if weights is not None:
         centred *= np.sqrt(weights)[:, None]
-    return Moments(len(Z), weight, mean, centred.T @ centred)
+    return Moments(len(Z), weight, base + beyond, centred.T @ centred)
 
 
 def column_moments(Z: Floats, weights: Floats | None) -> Moments:
@@ -57,10 +59,11 @@ def column_moments(Z: Floats, weights: Floats | None) -> Moments:
     there = ~np.isnan(Z)
     W = there.astype(float) if weights is None else there * weights[:, None]
     weight = W.sum(axis=0)
-    values = np.where(there, Z, 0.0)
+    base = np.nan_to_num(Z[there.argmax(axis=0), np.arange(Z.shape[1])])
+    values = np.where(there, Z - base, 0.0)
     total = (W * values).sum(axis=0)
-    mean = np.divide(total, weight, out=np.zeros_like(weight), where=weight > 0)
-    return Moments(len(Z), weight, mean, (W * (values - mean) ** 2).sum(axis=0))
+    beyond = np.divide(total, weight, out=np.zeros_like(weight), where=weight > 0)
+    return Moments(len(Z), weight, base + beyond, (W * (values - beyond) ** 2).sum(axis=0))
 
 
 def _mean(Z: Floats, weights: Floats | None) -> Floats:
