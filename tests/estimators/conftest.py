@@ -5,9 +5,7 @@ import pytest
 from excise.estimators import sums
 
 
-@pytest.fixture(autouse=True, scope="package")
-def small_leaves():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "FEWEST", 4)
-        patch.setattr(sums, "SHARE", 0.25)
-        yield
+@pytest.fixture(autouse=True)
+def small_leaves(monkeypatch):
+    monkeypatch.setattr(sums, "FEWEST", 4)
+    monkeypatch.setattr(sums, "SHARE", 0.25)

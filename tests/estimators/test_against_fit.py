@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
+from sklearn.base import clone
 from unfitting_oracle import CLOSED_FORM, KINDS, assert_same, frozen, ordinary, problems
 
 from excise import InputError, Unfitter, unfit
@@ -58,6 +59,45 @@ def fit_or_none(problem, gone=()):
 def test_ordinary_data_need_no_fit(name):
     problem = ordinary(name)
     assert unfit(problem.fit(), problem.X, problem.y, problem.rows).words.startswith("Computed in closed form")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "classes"),
+    [
+        ("LinearRegression", {"fit_intercept": False}, None),
+        ("Ridge", {"fit_intercept": False, "solver": "svd"}, None),
+        ("RidgeClassifier", {"class_weight": "balanced"}, 2),
+        ("RidgeClassifier", {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}, "fit_intercept": False}, 3),
+        ("GaussianNB", {"var_smoothing": 1e-2}, 2),
+        ("MultinomialNB", {"fit_prior": False}, 2),
+        ("BernoulliNB", {"binarize": 1.0}, 2),
+        ("ComplementNB", {"norm": True}, 2),
+        ("LinearDiscriminantAnalysis by lsqr", {"shrinkage": 0.3}, 2),
+        ("PCA", {"n_components": 2, "svd_solver": "full"}, None),
+        ("PCA", {"n_components": 0.9, "whiten": True}, None),
+        ("StandardScaler", {"with_mean": False}, None),
+        ("KernelRidge", {"kernel": "rbf"}, None),
+    ],
+)
+def test_weights_options_and_two_classes_need_no_fit_either(name, options, classes):
+    problem = ordinary(name)
+    problem.estimator = clone(problem.estimator).set_params(**options)
+    problem.y = problem.y if classes is None else problem.y % classes
+    if KINDS[name].weighted:
+        problem.weights = np.random.default_rng(3).uniform(0, 3, 200)
+    done = unfit(problem.fit(), problem.X, problem.y, problem.rows, **problem.given)
+    assert done.words.startswith("Computed in closed form")
+    assert_same(done.estimator, problem.fit(problem.rows), tolerance=1e-10)
+
+
+@pytest.mark.parametrize("name", ["GaussianNB", "MultinomialNB", "BernoulliNB", "ComplementNB", "RidgeClassifier"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_class_without_weight_stays_and_one_without_rows_goes(name):
+    problem = ordinary(name)
+    problem.weights = (problem.y != 0).astype(float)
+    for rows in ([0, 1], np.flatnonzero(problem.y == 1)):
+        done = unfit(problem.fit(), problem.X, problem.y, rows, **problem.given)
+        assert_same(done.estimator, problem.fit(rows))
 
 
 @pytest.mark.parametrize("name", sorted(set(KINDS) - CLOSED_FORM))
