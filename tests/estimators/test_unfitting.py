@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.decomposition import PCA, TruncatedSVD
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
@@ -263,12 +263,42 @@ def test_class_weights_by_name(classes):
         assert_same(unfit(clone(estimator).fit(X, y), X, y, rows).estimator, fresh)
 
 
+def test_a_scaler_counts_rows_once_where_none_has_gaps(data):
+    done = unfit(StandardScaler().fit(data[0]), data[0], rows=[0])
+    assert done.words.startswith("Computed in closed form")
+    assert done.estimator.n_samples_seen_ == 39
+
+
+@pytest.mark.parametrize(
+    ("axes", "why"),
+    [
+        ([[1.0, 0.0], [0.0, 1.0]], "nearly the same variance"),
+        ([[1.0, 1.0], [0.5, -0.5]], "the sign of a component could be either"),
+        ([[1.0, 1.0], [2.0, 2.0]], "nearly no variance"),
+    ],
+)
+def test_components_that_rounding_could_turn_are_left_to_fit(axes, why):
+    X = np.vstack([[[3.0, 1.0]], *([axes, np.negative(axes)] * 5)])  # without the first row there is a tie
+    done = unfit(PCA(2).fit(X), X, rows=[0])
+    assert why in done.words
+    assert_same(done.estimator, PCA(2).fit(X[1:]))
+
+
 def test_hyperparameters_of_a_kernel_are_learned_anew(data):
     X, y = data
     process = GaussianProcessRegressor(RBF() + WhiteKernel())
     done = unfit(clone(process).fit(X, y), X, y, [0, 1, 2])
     assert_same(done.estimator, clone(process).fit(X[3:], y[3:]))
     assert "hyperparameters of its kernel were learned from all" in done.words
+
+
+@pytest.mark.parametrize("estimator", [LinearDiscriminantAnalysis(), QuadraticDiscriminantAnalysis()], ids=str)
+def test_axes_that_another_machine_turned_round_are_the_same(data, estimator):
+    X, y = data[0], (data[1] > 0).astype(int)
+    elsewhere = clone(estimator).fit(X, y)
+    axes = elsewhere.rotations_[0] if hasattr(elsewhere, "rotations_") else elsewhere.scalings_
+    axes *= -1
+    assert_same(unfit(elsewhere, X, y, [0]).estimator, clone(estimator).fit(X[1:], y[1:]))
 
 
 # ---- estimators

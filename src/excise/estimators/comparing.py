@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 FITTED_IN_PLACE = {"steps", "transformer_list"}  # parameters of Pipeline and FeatureUnion
+AXES = ("components_", "rotations_", "scalings_")  # their signs may differ from one machine to another
 SMALLEST = 1e-12  # numbers below this are 0 beside rounding
 
 
@@ -23,6 +24,8 @@ def attributes(estimator: Any) -> dict[str, Any]:
 def first_difference(one: Any, other: Any, tolerance: float) -> str | None:
     """The attribute in which two fitted estimators differ by more than a share of its size, in words; None if none."""
     for name, mine, theirs in _pairs(one, other):
+        if any(axes in name for axes in AXES) and _is_float(mine) and _is_float(theirs):
+            mine, theirs = np.abs(mine), np.abs(theirs)
         apart = _apart(mine, theirs)
         if not apart <= tolerance:
             return name if math.isinf(apart) else f"{name} (by a share of {apart:.2g})"
