@@ -161,6 +161,13 @@ def test_texts():
     assert "never" not in done.estimator[0].vocabulary_
 
 
+def test_nothing_is_remembered_of_the_rows_that_stay(arrays, tmp_path):
+    pipeline = make_pipeline(StandardScaler(), PCA(2), Ridge(), memory=str(tmp_path)).fit(*arrays)
+    before = sorted(tmp_path.rglob("*"))
+    unfit(pipeline, *arrays, ROWS)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_one_request_after_the_other(arrays):
     X, y = arrays
     pipeline = make_pipeline(StandardScaler(), PCA(3), RidgeClassifier())

@@ -25,7 +25,7 @@ def keep_least_squares(estimator: Any, data: Data) -> Solve:
     def without(gone: Rows) -> Any:
         found = moments.equations(gone, estimator.fit_intercept)
         new = blank(estimator, data)
-        new.singular_ = _singular_values(found.S, moments.left(gone))
+        new.singular_ = _singular_values(found.S)
         new.rank_ = type(estimator.rank_)(len(found.S))
         return _with_solution(new, estimator, found, found.coefficients(np.zeros(found.s.shape[1])))
 
@@ -69,13 +69,9 @@ class _Joint:
         def summary(rows: Rows) -> Moments:
             return joint_moments(np.column_stack([X[rows], y[rows]]), None if weights is None else weights[rows])
 
-        self._rows, self._columns = X.shape
+        self._columns = X.shape[1]
         cells = self._columns + (1 if y.ndim == 1 else y.shape[1])
         self._sums = Sums(np.arange(len(X)), summary, leaf_rows(cells**2, cells))
-
-    def left(self, gone: Rows) -> int:
-        """How many rows."""
-        return int(self._rows) - len(gone)
 
     def equations(self, gone: Rows, intercept: bool) -> Equations:
         joint = self._sums.without(gone)
@@ -84,10 +80,10 @@ class _Joint:
         return equations(joint, self._columns, intercept)
 
 
-def _singular_values(S: Floats, rows: int) -> Floats:
+def _singular_values(S: Floats) -> Floats:
     """Of the rows, from the matrix of their products."""
     squares = np.linalg.eigvalsh(S)[::-1]
-    if rows < len(S) or not squares[-1] * WIDEST**2 > squares[0]:
+    if not squares[-1] * WIDEST**2 > squares[0]:
         raise LeftToFit("columns depend on each other")
     return np.asarray(np.sqrt(squares))
 
