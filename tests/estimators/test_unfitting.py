@@ -254,6 +254,15 @@ def test_several_labels_and_weights_of_zero_and_below(data):
     assert_same(done.estimator, Ridge().fit(np.delete(X, 30, axis=0), np.delete(data[1], 30), np.delete(weights, 30)))
 
 
+@pytest.mark.parametrize("estimator", [MultinomialNB(), GaussianNB(), StandardScaler()], ids=str)
+def test_no_weight_is_left(classes, estimator):
+    X, y = classes
+    weights = np.zeros(60)
+    weights[5] = 1.0
+    with pytest.raises(InputError, match="at least one non-zero"):
+        unfit(estimator.fit(X, y, sample_weight=weights), X, y, [5], sample_weight=weights)
+
+
 def test_class_weights_by_name(classes):
     X, y = classes
     estimator = RidgeClassifier(class_weight={"a": 2.0, "b": 0.5, "c": 1.0})

@@ -40,8 +40,8 @@ def distance(one: Any, other: Any) -> float:
             mine, theirs = _numbers(mine), _numbers(theirs)
             if mine.shape != theirs.shape:
                 return math.nan
-            equal = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
-            squares += float(np.sum(np.where(equal, 0.0, mine - theirs) ** 2))
+            with np.errstate(over="ignore"):
+                squares += float(np.sum(_difference(mine, theirs) ** 2))
     return math.sqrt(squares)
 
 
@@ -77,12 +77,15 @@ def _apart(one: Any, other: Any) -> float:
 def _share(one: Any, other: Any) -> float:
     if one.shape != other.shape:
         return math.inf
+    apart = np.max(np.abs(_difference(one, other)), initial=0.0)
+    size = np.max(np.abs(other[np.isfinite(other)]), initial=SMALLEST)
+    return math.inf if np.isnan(apart) else float(apart / size)
+
+
+def _difference(one: Any, other: Any) -> Any:
+    """Of two arrays; 0 where both are infinite or NaN alike."""
     equal = (one == other) | (np.isnan(one) & np.isnan(other))
-    if np.all(equal):
-        return 0.0
-    size = np.max(np.abs(np.where(equal & ~np.isfinite(other), 0.0, other)))
-    share = float(np.max(np.where(equal, 0.0, np.abs(one - other))) / max(float(size), SMALLEST))
-    return math.inf if math.isnan(share) else share
+    return np.subtract(one, other, out=np.zeros(one.shape), where=~equal)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -56,8 +56,8 @@ def keep_naive_bayes(estimator: Any, data: Data) -> Solve:
 
     def without(gone: Rows) -> Any:
         counts = sums.without(gone)
-        if counts is None:
-            raise LeftToFit("no rows are left")
+        if counts is None or not np.any(counts.classes):
+            raise LeftToFit("no weight is left")
         left = counts.rows > 0
         if estimator.class_prior is not None and not np.all(left):
             raise LeftToFit("a class that has a prior is gone")
