@@ -372,7 +372,7 @@ def test_nearly_all_may_be_forgotten(logistic):
         (lambda: Guard(0.5), "factor must be 1 or more, not 0.5"),
         (lambda: Guard(rise=-1), "rise must be 0 or more"),
         (lambda: Joint("chep"), "Did you mean 'cheap'"),
-        (lambda: Step(size=1, steps=8), "Step does not heed steps; Descent and Exact do. It has selection, curvature, size"),
+        (lambda: Step(size=1, steps=8), "Step does not heed steps; Descent and Exact do. It has selection"),
         (lambda: Drift(size=2), "Drift does not heed size; Step does"),
         (lambda: Descent(denial=2), "Descent does not heed denial; Drift does"),
         (lambda: Step(wild=1), r"Step does not heed wild\. It has"),
