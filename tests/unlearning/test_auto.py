@@ -55,7 +55,7 @@ def test_it_is_the_default_and_says_what_it_chose(network):
     assert unlearner.method == Auto()
     assert unlearner.settings["method"]["name"] == "auto"
     said = unlearner.forget([3, 4, 5]).summary()
-    assert "method calibrated was chosen, since held-out samples tell how long its step must be" in said
+    assert "method predicted was chosen, since held-out samples tell how strongly the model holds on" in said
     assert "there is no test_set" in Unlearner(replace(network, test_set=None)).forget([3]).summary()
 
 
@@ -76,7 +76,17 @@ def test_a_whole_class_is_denied_and_answers_are_predicted_for_a_part_of_it(netw
     same = Unlearner(network, "predicted").forget(ids[:12])
     for one, other in zip(part.model.parameters(), same.model.parameters(), strict=True):
         assert torch.equal(one, other)
-    assert "calibrated" in unlearner.forget([1]).summary()
+    assert "held-out samples tell how strongly" in unlearner.forget([1]).summary()
+
+
+def test_hard_samples_take_the_newton_step(network):
+    with torch.no_grad():
+        losses = network.losses(network.model, network.batch(range(300)))
+    hardest = losses.argsort(descending=True)[:6].tolist()
+    said = Unlearner(network).forget(hardest).summary()
+    assert "method calibrated was chosen, since they are hard samples" in said
+    mixed = [*hardest[:3], *losses.argsort()[:4].tolist()]
+    assert "method predicted was chosen" in Unlearner(network).forget(mixed).summary()
 
 
 def test_answers_are_predicted_where_samples_are_known_by_heart(network, monkeypatch):

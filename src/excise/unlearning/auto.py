@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from excise.curvature.margins import Margins, margins
 from excise.errors import NeverSupportedError
 from excise.task.task import Task, evaluating
 from excise.unlearning.calibrated import Calibrated
@@ -24,6 +25,7 @@ from excise.unlearning.step import Step
 
 BY_HEART = 0.4  # distance (Kolmogorov-Smirnov) of training samples' margins to held-out ones
 MOST_OF_CLASS = 0.05  # share of a class that a request may take before it counts as a part of the class
+HARD = 0.1  # share of the training samples, those of smallest margin, that count as hard
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,10 @@ class Prepared:
     usual: Choice
     ids: Tensor
     """Retained samples, in random order."""
-    classes: Tensor | None
+    known: Margins | None
     """Theirs; None where samples have none."""
+    by_heart: bool
+    """Whether their margins are nowhere near those of held-out samples."""
     made: dict[str, Any]
 
 
@@ -52,9 +56,9 @@ class Auto:
     """Choose by what was measured (``docs/which-method.md``), and say what was chosen and why.
 
     A convex model is moved to the retrained weights, with a certificate. For other models with held-out samples,
-    the step is as long as these say; but answers are predicted where the model knows its samples by heart, or where a
-    part of a class goes at once. All samples of a class are denied. Without held-out samples nothing tells how far to
-    go, and L-FOCI's block takes a step.
+    answers are predicted; but of hard samples, such as those with wrong labels, the Newton step is better, as long as
+    held-out samples say. All samples of a class are denied. Without held-out samples nothing tells how far to go, and
+    L-FOCI's block takes a step.
     """
 
     heeds_guard: ClassVar[bool] = True
@@ -69,27 +73,26 @@ class Auto:
         return max(usual, SAMPLES) if _may_predict(workspace) else usual
 
     def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> Prepared:
-        """What the method for most requests prepares; and that for parts of a class, which costs little beside it."""
-        prepared = Prepared(choose(workspace), ids, None, {})
+        """What the methods prepare that a request may be answered by."""
+        prepared = Prepared(choose(workspace), ids, None, False, {})
         if isinstance(prepared.usual.method, Exact):
             try:
                 _made(workspace, prepared, prepared.usual.method, model, ids)
             except NeverSupportedError:  # what the first samples did not show
                 prepared.usual = choose(workspace, linear=False)
         elif _may_predict(workspace):
-            predicted = Predicted()
             with evaluating(model):
                 answered = Answered.by(workspace, model, ids)
-                made = predicted.prepare_from(workspace, model, ids[:SAMPLES], answered)
-            prepared.classes, prepared.made[_name(predicted)] = answered.retained.classes, made
-            if HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART:
-                prepared.usual = Choice(predicted, "the model knows its training samples by heart")
-        _made(workspace, prepared, prepared.usual.method, model, ids)
+                prepared.made[_name(Predicted())] = Predicted().prepare_from(workspace, model, ids[:SAMPLES], answered)
+            prepared.known = answered.retained
+            prepared.by_heart = HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART
+        if not prepared.by_heart:
+            _made(workspace, prepared, prepared.usual.method, model, ids)
         return prepared
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
         """Forget by the method that is right for the request."""
-        choice = _for_request(workspace.task, prepared, removal)
+        choice = _for_request(workspace.task, prepared, model, removal)
         earlier = torch.tensor(sorted(removal.gone - set(removal.ids)), dtype=torch.long)
         made = _made(workspace, prepared, choice.method, model, prepared.ids[~torch.isin(prepared.ids, earlier)])
         done = choice.method.apply(workspace, made, model, removal)
@@ -128,20 +131,24 @@ def _made(workspace: Workspace, prepared: Prepared, method: Method, model: nn.Mo
     return prepared.made[name]
 
 
-def _for_request(task: Task, prepared: Prepared, removal: Removal) -> Choice:
-    """The method for a request: another than the usual one where much of a class goes."""
-    if prepared.classes is None:
+def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Removal) -> Choice:
+    """The method for a request."""
+    if prepared.known is None:
         return prepared.usual
-    asked = torch.cat([task.targets_in(batch).cpu() for batch in task.batches(removal.ids)])
-    label, most = max(Counter(asked.tolist()).items(), key=lambda pair: pair[1])
-    left = prepared.classes[~torch.isin(prepared.ids, torch.tensor(sorted(removal.gone)))]
-    others = int((left == label).sum()) * len(removal.residual) / max(1, len(left))  # as far as a sample can tell
-    if not bool(torch.isin(left, asked).any()) and _none_is_left(task, asked, removal):
+    asked = margins(task, model, removal.ids)
+    label, most = max(Counter(asked.classes.tolist()).items(), key=lambda pair: pair[1])
+    left = prepared.known.at(~torch.isin(prepared.ids, torch.tensor(sorted(removal.gone))))
+    others = int((left.classes == label).sum()) * len(removal.residual) / max(1, len(left))  # as a sample tells
+    if not bool(torch.isin(left.classes, asked.classes).any()) and _none_is_left(task, asked.classes, removal):
         return Choice(Drift.of_class(), "no sample of their class is left")
     share = most / (most + others)
     if 2 * most > len(asked) and share > MOST_OF_CLASS:
         return Choice(Predicted(), f"{share:.0%} of class {label} go at once")
-    return prepared.usual
+    if prepared.by_heart:
+        return Choice(Predicted(), "the model knows its training samples by heart")
+    if len(left) and 2 * int((asked.values < left.values.quantile(HARD)).sum()) > len(asked):
+        return Choice(Calibrated(), "they are hard samples, of which its direction is right more often")
+    return Choice(Predicted(), "held-out samples tell how strongly the model holds on to training samples")
 
 
 def _none_is_left(task: Task, classes: Tensor, removal: Removal) -> bool:
