@@ -54,7 +54,7 @@ def test_it_is_the_default_and_says_what_it_chose(network):
     unlearner = Unlearner(network)
     assert unlearner.method == Auto()
     assert unlearner.settings["method"]["name"] == "auto"
-    said = unlearner.forget([3, 4, 5]).summary()
+    said = unlearner.forget([10, 11, 12]).summary()
     assert "method predicted was chosen, since held-out samples tell how strongly the model holds on" in said
     assert "there is no test_set" in Unlearner(replace(network, test_set=None)).forget([3]).summary()
 
