@@ -14,12 +14,13 @@ import click
 
 import excise
 from excise._support.visible import visible
-from excise.cli import audit, compare, demo, forget, population, reproduce, slices, statistics
+from excise.cli import audit, compare, demo, forget, population, reproduce, slices, statistics, unfit
 from excise.errors import ExciseError
 
 COMMANDS = (
     statistics.blanket,
     forget.forget,
+    unfit.unfit,
     slices.slices,
     audit.audit,
     compare.compare,
