@@ -1,0 +1,64 @@
+"""``LinearSVC`` and ``LinearSVR`` with squared losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.svm import LinearSVC, LinearSVR
+
+from excise.errors import NotYetSupportedError
+from excise.estimators.kept import Data, Kept, Options, way_for
+from excise.estimators.newton.keeping import keep_minimum
+from excise.estimators.newton.kinds import Classification, Penalty, Regression
+from excise.estimators.newton.losses import SquaredHinge, SquaredInsensitive
+from excise.estimators.newton.reading import dense, read_design, read_labels, read_numbers, read_weights
+from excise.estimators.newton.stopping import Stopping
+
+
+@way_for(LinearSVC)
+def keep_linear_svc(estimator: Any, data: Data, options: Options) -> Kept:
+    """C Σ max(0, 1 - tz)² + ½ ‖coef‖² for each class, with the intercept penalised as a column."""
+    for name, right in (("loss", "squared_hinge"), ("penalty", "l2"), ("multi_class", "ovr")):
+        if getattr(estimator, name) != right:
+            raise NotYetSupportedError(
+                f"estimator: LinearSVC with {name}={getattr(estimator, name)!r} has no curvature at its minimum that a "
+                f"Newton step could go by; use {name}={right!r}, or fit anew."
+            )
+    estimator = dense(estimator)
+    design = read_design(estimator, data, intercept=estimator.fit_intercept)
+    rows = design.X.shape[0]
+    kind = Classification(
+        design=design,
+        labels=read_labels(estimator, data, rows),
+        weights=read_weights(data, rows),
+        penalty=_penalty(estimator),
+        loss=SquaredHinge(),
+        softmax=False,
+        class_weight=estimator.class_weight,
+    )
+    return keep_minimum(estimator, kind, options, Stopping.of(estimator, "start"))
+
+
+@way_for(LinearSVR)
+def keep_linear_svr(estimator: Any, data: Data, options: Options) -> Kept:
+    """C Σ max(0, |z - t| - ε)² + ½ ‖coef‖², with the intercept penalised as a column."""
+    if estimator.loss != "squared_epsilon_insensitive" or estimator.epsilon < 0:
+        raise NotYetSupportedError(
+            f"estimator: LinearSVR with loss={estimator.loss!r} and epsilon={estimator.epsilon!r} has no curvature at its "
+            "minimum that a Newton step could go by; use loss='squared_epsilon_insensitive' and an epsilon of 0 or more, or "
+            "fit anew."
+        )
+    design = read_design(estimator, data, intercept=estimator.fit_intercept)
+    rows = design.X.shape[0]
+    kind = Regression(
+        design=design,
+        targets=read_numbers(data, rows),
+        weights=read_weights(data, rows),
+        loss=SquaredInsensitive(float(estimator.epsilon)),
+        penalty=_penalty(estimator),
+    )
+    return keep_minimum(estimator, kind, options, Stopping.of(estimator, "start"))
+
+
+def _penalty(estimator: Any) -> Penalty:
+    return Penalty(1 / estimator.C, intercept=1 / estimator.intercept_scaling**2)
