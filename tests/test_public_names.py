@@ -25,6 +25,11 @@ def test_import_loads_neither_torch_nor_scikit_learn(code):
     assert modules_after(code) == []
 
 
+@pytest.mark.slow
+def test_unfitting_does_without_torch():
+    assert modules_after("from excise import unfit, Unfitter") == ["sklearn"]
+
+
 @pytest.mark.parametrize("name", excise.__all__)
 def test_a_public_name_resolves_to_what_bears_it(name):
     assert getattr(excise, name).__name__ == name

@@ -16,6 +16,9 @@ from .errors import NeverSupportedError as NeverSupportedError
 from .errors import NothingForgotten as NothingForgotten
 from .errors import NotYetSupportedError as NotYetSupportedError
 from .errors import UndefinedWarning as UndefinedWarning
+from .estimators.unfitting import Unfitted as Unfitted
+from .estimators.unfitting import Unfitter as Unfitter
+from .estimators.unfitting import unfit as unfit
 from .evidence.auditing import Audit as Audit
 from .evidence.auditing import audit as audit
 from .evidence.effort import Effort as Effort

@@ -8,9 +8,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
 
 Rows = NDArray[np.intp]
 Floats = NDArray[np.float64]
+NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,14 @@ class Data:
         shape = getattr(self.X, "shape", None)
         return len(self.X) if shape is None else int(shape[0])
 
+    def without(self, gone: Rows) -> Data:
+        """A copy of the other rows."""
+        rest = np.setdiff1d(np.arange(len(self)), gone, assume_unique=True)
+        X, y, weights = (
+            None if values is None else _safe_indexing(values, rest) for values in (self.X, self.y, self.sample_weight)
+        )
+        return Data(X, y, weights)
+
 
 @dataclass(frozen=True)
 class Refit:
@@ -35,7 +45,7 @@ class Refit:
     """The Euclidean distance of its fitted parameters to those of the exact fit is at most this; 0 for algebra, which
     is exact up to rounding."""
     moved: float
-    """How far the parameters moved by the request."""
+    """How far the parameters moved by the request; NaN where there are fewer of them than before."""
     words: str
     """What was done and what is guaranteed, in a sentence or two."""
 
@@ -47,7 +57,8 @@ class Kept(Protocol):
         """The estimator without all of these rows (sorted, without repeats, of the original data).
 
         ``last`` is the estimator that an earlier request gave, without some of the rows, from which to go on; the
-        first request has none.
+        first request has none. ``gone`` may be empty: a later step of a pipeline is kept on the rows that are left,
+        as the new steps before it give them, and must then be fitted to these (see ``Options.trusted``).
         """
         ...
 
@@ -65,7 +76,7 @@ class Options:
     """Whether an estimator whose solver stopped early is first brought to its minimum."""
     trusted: bool = False
     """Whether the data are known to be other than those of the fit, as for a later step of a pipeline, so that they
-    are not compared with the estimator."""
+    are not compared with the estimator. They may have fewer rows, columns and classes than it knows."""
 
 
 _WAYS: dict[type, Keep] = {}

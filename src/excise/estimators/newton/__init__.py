@@ -1,4 +1,4 @@
-"""Estimators with a convex objective: Newton steps to its minimum without some rows, and a bound on what is left."""
+"""Estimators that minimise a convex objective, by certified Newton steps; importing this makes their ways known."""
 
 from excise.estimators.newton import glm, huber, logistic, sgd, svm
 
