@@ -19,9 +19,8 @@ from excise.estimators.newton.stopping import Stopping
 def keep_glm(estimator: Any, data: Data, options: Options) -> Kept:
     """Half the mean deviance by weight + ½ alpha ‖coef‖²; the intercept is not penalised."""
     loss = _loss(estimator)
-    design = read_design(estimator, data, intercept=estimator.fit_intercept)
-    rows = design.X.shape[0]
-    targets = read_numbers(data, rows)
+    design = read_design(estimator, data, options)
+    targets = read_numbers(data)
     lowest = targets.min()
     if (lowest < 0 and isinstance(loss, Tweedie)) or (lowest == 0 and loss == Tweedie(2.0)):
         raise InputError(
@@ -30,11 +29,11 @@ def keep_glm(estimator: Any, data: Data, options: Options) -> Kept:
     kind = Regression(
         design=design,
         targets=targets,
-        weights=read_weights(data, rows),
+        weights=read_weights(data),
         loss=loss,
         penalty=Penalty(estimator.alpha, per="weight"),
     )
-    return keep_minimum(estimator, kind, options, Stopping.of(estimator, "mean"))
+    return keep_minimum(estimator, data, kind, options, Stopping.of(estimator, "mean"))
 
 
 def _loss(estimator: Any) -> Loss:
@@ -51,7 +50,7 @@ def _loss(estimator: Any) -> Loss:
     if link == "identity" and estimator.power == 0:
         return SquaredError()
     raise NotYetSupportedError(
-        f"estimator: TweedieRegressor with power={estimator.power!r} and link={estimator.link!r} has an objective that is "
-        "not convex (or not defined) everywhere, so nothing tells how far its minimum is. Powers from 1 to 2 with the log "
-        "link are, and power=0 with the identity; fit others anew."
+        f"estimator: TweedieRegressor with power={estimator.power!r} and link={estimator.link!r} has an objective that "
+        "is not convex (or not defined) everywhere, so nothing tells how far its minimum is. It is convex with a power "
+        "from 1 to 2 and the log link, or 0 and the identity; fit others anew."
     )

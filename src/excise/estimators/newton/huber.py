@@ -41,11 +41,15 @@ class HuberObjective:
         """Of the rows that are left."""
         return float(self.shares.sum())
 
+    @property
+    def origin(self) -> Floats:
+        """Weights of 0, and a scale of 1."""
+        return np.append(np.zeros(self.size - 1), 1.0)
+
     @cached_property
     def pull(self) -> float:
-        """Of all rows at weights of 0 and a scale of 1, where the solver begins."""
-        point = self.at(np.eye(1, self.size, self.size - 1)[0])
-        return float(np.abs(point.slopes) @ self.design.lengths)
+        """Of all rows there."""
+        return float(np.abs(self.at(self.origin).slopes) @ self.design.lengths)
 
     @cached_property
     def reaches(self) -> Floats:
@@ -205,13 +209,12 @@ class RobustRegression:
 @way_for(HuberRegressor)
 def keep_huber(estimator: Any, data: Data, options: Options) -> Kept:
     """Jointly convex in coefficients, intercept and scale; the distance is that of all of these."""
-    design = read_design(estimator, data, intercept=estimator.fit_intercept)
-    rows = design.X.shape[0]
+    design = read_design(estimator, data, options)
     kind = RobustRegression(
         design=design,
-        targets=read_numbers(data, rows),
-        weights=read_weights(data, rows),
+        targets=read_numbers(data),
+        weights=read_weights(data),
         epsilon=float(estimator.epsilon),
         alpha=float(estimator.alpha),
     )
-    return keep_minimum(estimator, kind, options, Stopping.of(estimator, "sum"))
+    return keep_minimum(estimator, data, kind, options, Stopping.of(estimator, "sum"))

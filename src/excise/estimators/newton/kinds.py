@@ -131,7 +131,8 @@ class Classification:
         classes = all_classes[there]
         if len(classes) < 2:
             raise InputError(
-                f"rows leave only the class {classes[0]!r}, and no classifier can be fitted on one; leave rows of another."
+                f"rows leave only the class {classes[0]!r}, and no classifier can be fitted on one; leave rows of "
+                "another."
             )
         factors = np.zeros(len(all_classes))
         factors[there] = self._factors(classes, left)

@@ -49,10 +49,15 @@ class LinearObjective:
         """The length of the longest row that is left."""
         return float(self.design.lengths[self.shares > 0].max(initial=0.0))
 
+    @property
+    def origin(self) -> Floats:
+        """Weights of 0."""
+        return np.zeros(self.size)
+
     @cached_property
     def pull(self) -> float:
-        """Of all rows at weights of 0."""
-        return float(np.abs(self.at(np.zeros(self.size)).slopes) @ self.design.lengths)
+        """Of all rows there."""
+        return float(np.abs(self.at(self.origin).slopes) @ self.design.lengths)
 
     def at(self, weights: Floats) -> LinearPoint:
         """Value and slope there."""

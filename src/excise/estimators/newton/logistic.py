@@ -21,23 +21,22 @@ RULES = {"liblinear": "start", "sag": "change", "saga": "change"}
 
 @way_for(LogisticRegression)
 def keep_logistic(estimator: Any, data: Data, options: Options) -> Kept:
-    """C Σ loss + ½ ‖coef‖². The intercept is penalised by liblinear alone: that of a column of ``intercept_scaling``."""
+    """C Σ loss + ½ ‖coef‖²; liblinear alone penalises the intercept, as the weight of a constant column."""
     strength = _strength(estimator)
     estimator = dense(estimator)
-    design = read_design(estimator, data, intercept=estimator.fit_intercept)
-    rows = design.X.shape[0]
+    design = read_design(estimator, data, options)
     shared = 1 / estimator.intercept_scaling**2 if estimator.solver == "liblinear" else 0.0
     kind = Classification(
         design=design,
-        labels=read_labels(estimator, data, rows),
-        weights=read_weights(data, rows),
+        labels=read_labels(estimator, data, options),
+        weights=read_weights(data),
         penalty=Penalty(strength, intercept=shared),
         loss=LogLoss(),
         softmax=True,
         class_weight=estimator.class_weight,
     )
     rule = RULES.get(estimator.solver, "mean")
-    return keep_minimum(estimator, kind, options, Stopping.of(estimator, rule))
+    return keep_minimum(estimator, data, kind, options, Stopping.of(estimator, rule))
 
 
 def _strength(estimator: Any) -> float:
@@ -48,7 +47,7 @@ def _strength(estimator: Any) -> float:
     ratio = estimator.l1_ratio or 0.0
     if penalty in ("l1", "elasticnet") or (penalty == "deprecated" and ratio > 0 and math.inf > estimator.C):
         raise NotYetSupportedError(
-            f"estimator: LogisticRegression with an L1 penalty (penalty={penalty!r}, l1_ratio={estimator.l1_ratio!r}) has "
-            "no curvature where a coefficient is 0, so no Newton step leads to its minimum; use l1_ratio=0, or fit anew."
+            f"estimator: LogisticRegression with an L1 penalty (penalty={penalty!r}, l1_ratio={estimator.l1_ratio!r}) "
+            "has a corner where a coefficient is 0, which no Newton step leads to; use l1_ratio=0, or fit anew."
         )
-    return 1 / estimator.C
+    return 1 / float(estimator.C)

@@ -146,7 +146,7 @@ class SquaredHinge(Bent):
 
     def curvature(self, z: Floats, t: Floats) -> Floats:
         """2 within the margin."""
-        return 2.0 * (t * z < 1)
+        return np.where(t * z < 1, 2.0, 0.0)
 
     def room(self, z: Floats, t: Floats) -> Floats:
         """To the margin."""
@@ -163,11 +163,12 @@ class ModifiedHuber(Bent):
 
     def slope(self, z: Floats, t: Floats) -> Floats:
         """-2t max(0, 1 - tz), 4 at most."""
-        return -2 * t * np.clip(1 - t * z, 0.0, 2.0)
+        found: Floats = -2 * t * np.clip(1 - t * z, 0.0, 2.0)
+        return found
 
     def curvature(self, z: Floats, t: Floats) -> Floats:
         """2 between the kinks."""
-        return 2.0 * (np.abs(t * z) < 1)
+        return np.where(np.abs(t * z) < 1, 2.0, 0.0)
 
     def room(self, z: Floats, t: Floats) -> Floats:
         """To -1 or 1."""
@@ -191,7 +192,7 @@ class Huber(Bent):
 
     def curvature(self, z: Floats, t: Floats) -> Floats:
         """1 near the target."""
-        return 1.0 * (np.abs(z - t) <= self.epsilon)
+        return np.where(np.abs(z - t) <= self.epsilon, 1.0, 0.0)
 
     def room(self, z: Floats, t: Floats) -> Floats:
         """To t ± ε."""
@@ -214,7 +215,7 @@ class SquaredInsensitive(Bent):
 
     def curvature(self, z: Floats, t: Floats) -> Floats:
         """2 outside of ε."""
-        return 2.0 * (np.abs(z - t) >= self.epsilon)
+        return np.where(np.abs(z - t) >= self.epsilon, 2.0, 0.0)
 
     def room(self, z: Floats, t: Floats) -> Floats:
         """To t ± ε; none to speak of where ε is 0 and the curvature the same on both sides."""

@@ -1,4 +1,4 @@
-"""An objective to be minimised, and what is known of it at one point: value, slope, curvature, and how far its minimum is.
+"""An objective to be minimised, and what is known of it at a point: value, slope, curvature, how far the minimum is.
 
 Everything is on the scale of a sum over rows: Σ sᵢ φ(x̃ᵢ·w, tᵢ) + ½ Σ ρⱼ wⱼ². Where scikit-learn minimises a mean, ρ is
 multiplied by the number of rows instead; the minimum is the same.
@@ -106,8 +106,13 @@ class Objective(Protocol):
         ...
 
     @property
+    def origin(self) -> Floats:
+        """Where a fit begins."""
+        ...
+
+    @property
     def pull(self) -> float:
-        """The sum of the lengths of all rows' gradients at weights of 0."""
+        """The sum of the lengths of all rows' gradients there."""
         ...
 
     def at(self, weights: Floats) -> Point:

@@ -11,53 +11,51 @@ from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 
 from excise.errors import InputError
-from excise.estimators.kept import Data, Floats
+from excise.estimators.kept import Data, Floats, Options
 from excise.estimators.newton.design import Design
 
 
-def read_design(estimator: Any, data: Data, *, intercept: bool) -> Design:
+def read_design(estimator: Any, data: Data, options: Options) -> Design:
     """X in double precision."""
     try:
         X = check_array(data.X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
     except ValueError as error:
         raise InputError(f"X: {error}") from error
     expected = getattr(estimator, "n_features_in_", X.shape[1])
-    if X.shape[1] != expected:
+    if X.shape[1] != expected and not options.trusted:
         raise InputError(
             f"X has {X.shape[1]} columns, but {type(estimator).__name__} was fitted on {expected}; pass the same X."
         )
-    return Design(X.astype(np.float64, copy=False), intercept)
+    return Design(X.astype(np.float64, copy=False), bool(estimator.fit_intercept))
 
 
-def read_targets(data: Data, rows: int) -> NDArray[Any]:
+def read_targets(data: Data) -> NDArray[Any]:
     """The column y."""
     try:
         y = column_or_1d(data.y, warn=False)
     except ValueError as error:
         raise InputError(f"y must be one column: {error}") from error
-    if len(y) != rows:
-        raise InputError(f"y has {len(y)} rows and X {rows}; pass what was passed to fit.")
+    if len(y) != len(data):
+        raise InputError(f"y has {len(y)} rows and X {len(data)}; pass what was passed to fit.")
     return np.asarray(y)
 
 
-def read_numbers(data: Data, rows: int) -> Floats:
+def read_numbers(data: Data) -> Floats:
     """The column y, of finite numbers."""
     try:
-        y = read_targets(data, rows).astype(np.float64)
+        y = read_targets(data).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"y must be numbers: {error}") from error
     if not np.isfinite(y).all():
-        raise InputError(
-            f"y has {int((~np.isfinite(y)).sum())} values that are not finite; pass what was passed to fit."
-        )
+        raise InputError(f"y has {int((~np.isfinite(y)).sum())} values that are not finite; pass the y of the fit.")
     return y
 
 
-def read_labels(estimator: Any, data: Data, rows: int) -> NDArray[Any]:
+def read_labels(estimator: Any, data: Data, options: Options) -> NDArray[Any]:
     """The column y, of the classes that the estimator knows."""
-    y = read_targets(data, rows)
+    y = read_targets(data)
     classes = np.unique(y)
-    if not np.array_equal(classes, estimator.classes_):
+    if not (options.trusted or np.array_equal(classes, estimator.classes_)):
         raise InputError(
             f"y has the classes {classes.tolist()!r:.200}, but {type(estimator).__name__} was fitted on "
             f"{np.asarray(estimator.classes_).tolist()!r:.200}; pass the same y."
@@ -65,8 +63,9 @@ def read_labels(estimator: Any, data: Data, rows: int) -> NDArray[Any]:
     return y
 
 
-def read_weights(data: Data, rows: int) -> Floats:
+def read_weights(data: Data) -> Floats:
     """Weights of samples: 1 for each if none were given."""
+    rows = len(data)
     if data.sample_weight is None:
         return np.ones(rows)
     weights = np.asarray(data.sample_weight, dtype=np.float64)
@@ -75,7 +74,8 @@ def read_weights(data: Data, rows: int) -> Floats:
         raise InputError(f"sample_weight has shape {weights.shape}, but X has {rows} rows; pass a weight for each.")
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise InputError(
-            "sample_weight has negative or infinite values: the objective may then have no minimum; use weights of 0 or more."
+            "sample_weight has negative or infinite values, with which the objective may have no minimum; use weights "
+            "of 0 or more."
         )
     return weights
 

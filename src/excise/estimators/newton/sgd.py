@@ -62,19 +62,18 @@ def keep_sgd_classifier(estimator: Any, data: Data, options: Options) -> Kept:
     """Mean loss over rows + ½ alpha ‖coef‖², for each class."""
     loss = _loss(estimator)
     estimator = dense(estimator)
-    design = read_design(estimator, data, intercept=estimator.fit_intercept)
-    rows = design.X.shape[0]
+    design = read_design(estimator, data, options)
     kind = DescentClassification(
         design=design,
-        labels=read_labels(estimator, data, rows),
-        weights=read_weights(data, rows),
+        labels=read_labels(estimator, data, options),
+        weights=read_weights(data),
         penalty=_penalty(estimator),
         loss=loss,
         softmax=False,
         class_weight=estimator.class_weight,
         weighted_balance=False,
     )
-    return keep_minimum(estimator, kind, options, Stopping.of(estimator, "none"))
+    return keep_minimum(estimator, data, kind, options, Stopping.of(estimator, "none"))
 
 
 @way_for(SGDRegressor)
@@ -82,16 +81,15 @@ def keep_sgd_regressor(estimator: Any, data: Data, options: Options) -> Kept:
     """Mean loss over rows + ½ alpha ‖coef‖²."""
     loss = _loss(estimator)
     estimator = dense(estimator)
-    design = read_design(estimator, data, intercept=estimator.fit_intercept)
-    rows = design.X.shape[0]
+    design = read_design(estimator, data, options)
     kind = DescentRegression(
         design=design,
-        targets=read_numbers(data, rows),
-        weights=read_weights(data, rows),
+        targets=read_numbers(data),
+        weights=read_weights(data),
         loss=loss,
         penalty=_penalty(estimator),
     )
-    return keep_minimum(estimator, kind, options, Stopping.of(estimator, "none"))
+    return keep_minimum(estimator, data, kind, options, Stopping.of(estimator, "none"))
 
 
 def _loss(estimator: Any) -> Loss:
@@ -108,8 +106,8 @@ def _loss(estimator: Any) -> Loss:
     name = type(estimator).__name__
     if estimator.loss not in losses:
         raise NotYetSupportedError(
-            f"estimator: {name} with loss={estimator.loss!r} has an objective with corners, at which its minimum lies and "
-            f"no Newton step leads to; use one of {', '.join(losses)}, or fit anew."
+            f"estimator: {name} with loss={estimator.loss!r} has an objective with corners, at which its minimum lies "
+            f"and no Newton step leads to; use one of {', '.join(losses)}, or fit anew."
         )
     if estimator.early_stopping:
         raise NotYetSupportedError(
@@ -123,7 +121,7 @@ def _penalty(estimator: Any) -> Penalty:
     penalty = str(estimator.penalty).lower()
     if penalty in ("l1", "elasticnet"):
         raise NotYetSupportedError(
-            f"estimator: {type(estimator).__name__} with penalty={estimator.penalty!r} has no curvature where a coefficient "
-            "is 0, so no Newton step leads to its minimum; use penalty='l2', or fit anew."
+            f"estimator: {type(estimator).__name__} with penalty={estimator.penalty!r} has a corner where a "
+            "coefficient is 0, which no Newton step leads to; use penalty='l2', or fit anew."
         )
     return Penalty(0.0 if penalty == "none" else float(estimator.alpha), per="row")

@@ -58,17 +58,22 @@ class SoftmaxObjective:
     @property
     def gauge(self) -> float:
         """μ."""
-        return self.total / self.classes
+        return float(self.total / self.classes)
 
     @cached_property
     def longest(self) -> float:
         """The length of the longest row that is left."""
         return float(self.design.lengths[self.shares > 0].max(initial=0.0))
 
+    @property
+    def origin(self) -> Floats:
+        """Weights of 0."""
+        return np.zeros(self.size)
+
     @cached_property
     def pull(self) -> float:
-        """Of all rows at weights of 0."""
-        return float(np.linalg.norm(self.at(np.zeros(self.size)).slopes, axis=1) @ self.design.lengths)
+        """Of all rows there."""
+        return float(np.linalg.norm(self.at(self.origin).slopes, axis=1) @ self.design.lengths)
 
     def at(self, weights: Floats) -> SoftmaxPoint:
         """Value and slope there."""
@@ -76,7 +81,8 @@ class SoftmaxObjective:
 
     def penalise(self, table: Floats) -> Floats:
         """What penalties add to the gradient, for weights or a direction as columns × classes."""
-        return self.ridge[:, None] * table + self.gauge * table.sum(axis=1, keepdims=True)
+        found: Floats = self.ridge[:, None] * table + self.gauge * table.sum(axis=1, keepdims=True)
+        return found
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,8 @@ class SoftmaxPoint:
     @cached_property
     def spread(self) -> Floats:
         """The trace of each row's curvature, weighted."""
-        return self.objective.shares * (1 - np.einsum("ik,ik->i", self.chances, self.chances)).clip(0)
+        found: Floats = self.objective.shares * (1 - np.square(self.chances).sum(axis=1)).clip(0)
+        return found
 
     @cached_property
     def rounding(self) -> float:

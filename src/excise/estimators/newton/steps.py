@@ -1,4 +1,4 @@
-"""Newton steps: by a Cholesky factor where that is no effort, else by conjugate gradients with a kept preconditioner."""
+"""Newton steps: by a Cholesky factor where that is no effort, else by conjugate gradients with one that was kept."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def _factored(point: Point) -> ConjugateSteps:
             lift *= 10
 
     def solve(vector: Floats) -> Floats:
-        return cho_solve(factor, vector.astype(matrix.dtype), check_finite=False).astype(np.float64)
+        found: Floats = cho_solve(factor, vector.astype(matrix.dtype), check_finite=False).astype(np.float64)
+        return found
 
     inverse = LinearOperator(matrix.shape, matvec=solve, dtype=np.float64)
     start = np.ones(len(matrix))
@@ -137,11 +138,11 @@ def least_by_penalty(point: Point) -> float:
         return float(penalties.min())
     if len(free) > MOST_FREE:
         raise NotYetSupportedError(
-            f"The model has {len(penalties):,} parameters of which {len(free):,} are not penalised, so nothing bounds its "
-            "curvature; fit it with a penalty (a finite C, or alpha above 0)."
+            f"estimator: it has {len(penalties):,} parameters of which {len(free):,} are not penalised, so nothing "
+            "bounds its curvature; fit it with a penalty (a finite C, or alpha above 0)."
         )
     held = np.setdiff1d(np.arange(len(penalties)), free)
-    columns = np.array([point.product(np.eye(1, len(penalties), one)[0]) for one in free])
+    columns = np.array([point.product((np.arange(len(penalties)) == one).astype(np.float64)) for one in free])
     block, border = columns[:, free], columns[:, held]
     eta = float(eigvalsh(block)[0])
     if not eta > 0:

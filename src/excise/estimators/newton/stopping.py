@@ -25,8 +25,8 @@ class Stopping:
 
     tolerance: float
     rule: str
-    """What the tolerance is of: "mean", the gradient of a mean over rows; "sum", that of a sum; "start", the gradient as
-    a share of the pull of all rows at weights of 0; "change", that of a pass; "none": it stops away from the minimum."""
+    """What the tolerance is of: "mean", the gradient of a mean over rows; "sum", that of a sum; "start", the gradient
+    as a share of the pull of all rows where a fit begins; "change", what a pass changes; "none": it stops anywhere."""
     most: int
     """``max_iter``."""
     taken: int
@@ -50,16 +50,20 @@ class Stopping:
 
     def refusal(self, estimator: Any, away: float, length: float) -> InputError:
         """Why an estimator that is away from the minimum is refused."""
-        name, far = (
-            type(estimator).__name__,
-            f"{away:.2g} from the minimum of its objective on X and y (its own length is {length:.2g})",
-        )
+        name = type(estimator).__name__
+        far = f"{away:.2g} from the minimum of its objective on X and y (its own length is {length:.2g})"
         if self.taken >= self.most:
             return InputError(
                 f"estimator: {name} stopped at max_iter={self.most}, {far}. Fit it with a larger max_iter, or pass "
                 "finish=True: it is then first brought to its minimum."
             )
+        others = "X, y or sample_weight are not those it was fitted on"
+        if self.rule == "change":
+            return InputError(
+                f"estimator: {name} is {far}. Its solver stops where a pass over the rows changes little, which can be "
+                f"that far, or else {others}. If they are, pass finish=True: it is then first brought to its minimum."
+            )
         return InputError(
-            f"estimator: {name} is {far}, though its solver says that it finished: X, y or sample_weight are not those "
-            "it was fitted on. Pass what was passed to fit, in the same order."
+            f"estimator: {name} is {far}, though its solver says that it finished: {others}. Pass what was passed to "
+            "fit, in the same order."
         )

@@ -25,18 +25,17 @@ def keep_linear_svc(estimator: Any, data: Data, options: Options) -> Kept:
                 f"Newton step could go by; use {name}={right!r}, or fit anew."
             )
     estimator = dense(estimator)
-    design = read_design(estimator, data, intercept=estimator.fit_intercept)
-    rows = design.X.shape[0]
+    design = read_design(estimator, data, options)
     kind = Classification(
         design=design,
-        labels=read_labels(estimator, data, rows),
-        weights=read_weights(data, rows),
+        labels=read_labels(estimator, data, options),
+        weights=read_weights(data),
         penalty=_penalty(estimator),
         loss=SquaredHinge(),
         softmax=False,
         class_weight=estimator.class_weight,
     )
-    return keep_minimum(estimator, kind, options, Stopping.of(estimator, "start"))
+    return keep_minimum(estimator, data, kind, options, Stopping.of(estimator, "start"))
 
 
 @way_for(LinearSVR)
@@ -44,20 +43,19 @@ def keep_linear_svr(estimator: Any, data: Data, options: Options) -> Kept:
     """C Σ max(0, |z - t| - ε)² + ½ ‖coef‖², with the intercept penalised as a column."""
     if estimator.loss != "squared_epsilon_insensitive" or estimator.epsilon < 0:
         raise NotYetSupportedError(
-            f"estimator: LinearSVR with loss={estimator.loss!r} and epsilon={estimator.epsilon!r} has no curvature at its "
-            "minimum that a Newton step could go by; use loss='squared_epsilon_insensitive' and an epsilon of 0 or more, or "
-            "fit anew."
+            f"estimator: LinearSVR with loss={estimator.loss!r} and epsilon={estimator.epsilon!r} has corners, at "
+            "which its minimum lies and no Newton step leads to; use loss='squared_epsilon_insensitive' and an epsilon "
+            "of 0 or more, or fit anew."
         )
-    design = read_design(estimator, data, intercept=estimator.fit_intercept)
-    rows = design.X.shape[0]
+    design = read_design(estimator, data, options)
     kind = Regression(
         design=design,
-        targets=read_numbers(data, rows),
-        weights=read_weights(data, rows),
+        targets=read_numbers(data),
+        weights=read_weights(data),
         loss=SquaredInsensitive(float(estimator.epsilon)),
         penalty=_penalty(estimator),
     )
-    return keep_minimum(estimator, kind, options, Stopping.of(estimator, "start"))
+    return keep_minimum(estimator, data, kind, options, Stopping.of(estimator, "start"))
 
 
 def _penalty(estimator: Any) -> Penalty:
