@@ -147,9 +147,10 @@ def _softmax(X, T, s, ridge):
         p = np.exp(z - z.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         gradient = ((p - T) * s[:, None]).T @ X + ridge * w.reshape(many, -1)
-        bends = np.einsum("i,ia,ab->iab", s, p, np.eye(many)) - np.einsum("i,ia,ib->iab", s, p, p)
-        H = np.einsum("iab,ij,il->ajbl", bends, X, X).reshape(w.size, w.size)
-        return gradient.ravel(), H + np.diag(np.tile(ridge, many))
+        p, rows, share = p.astype(float), X.astype(float), s.astype(float)
+        bends = np.einsum("i,ia,ab->iab", share, p, np.eye(many)) - np.einsum("i,ia,ib->iab", share, p, p)
+        H = np.block([[(rows.T * bends[:, a, b]) @ rows for b in range(many)] for a in range(many)])
+        return gradient.ravel(), H + np.diag(np.tile(ridge, many)).astype(float)
 
     return at
 

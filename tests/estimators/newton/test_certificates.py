@@ -4,10 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from newton_truth import distance
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import (
     GammaRegressor,
@@ -143,8 +144,10 @@ def check(case, ratios=None):
         estimator.fit(data.X, data.y, sample_weight=data.sample_weight)
     finish = any(issubclass(one.category, ConvergenceWarning) for one in said)
     finish = finish or getattr(estimator, "solver", "").startswith("sag")  # may stop anywhere
-    refit = find_way(estimator)(estimator, data, Options(finish=finish)).without(gone)
     rest = data.without(gone)
+    if isinstance(estimator, HuberRegressor):  # of few rows, the scale falls to 0: there is no minimum
+        assume(min(estimator.scale_, _scale(estimator, rest)) > 0.05)
+    refit = find_way(estimator)(estimator, data, Options(finish=finish)).without(gone)
     true = distance(refit.estimator, rest.X, rest.y, rest.sample_weight)
     assert true <= refit.bound
     if "Rounding" in refit.words:
@@ -156,8 +159,14 @@ def check(case, ratios=None):
         ratios.append(float(refit.bound / true) if true else np.inf)
 
 
+def _scale(estimator, rest):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clone(estimator).fit(rest.X, rest.y, sample_weight=rest.sample_weight).scale_
+
+
 def some_cases(count):
-    healthy = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    healthy = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=healthy)
 
 

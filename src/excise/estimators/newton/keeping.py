@@ -105,6 +105,8 @@ def keep_minimum(estimator: Any, data: Data, kind: Kind, options: Options, stopp
         way = steps_for(point)
         step = way.step(point)
         if not (options.finish or stopping.allows(one, point, step)):
+            if not step.least > 0:
+                raise _no_minimum(estimator, "estimator: on X and y")
             raise stopping.refusal(estimator, step.length, float(np.linalg.norm(start)))
         minimum = minimise(one, start, tolerance=FINISHED, steps=way, of_length=True)
         if not math.isfinite(minimum.bound):
@@ -160,6 +162,6 @@ def _remark(finished: Any, found: Sequence[Minimum], stopping: Stopping) -> str:
 def _no_minimum(estimator: Any, where: str) -> InputError:
     return InputError(
         f"{where}, the objective of {type(estimator).__name__} has no minimum that can be found: the classes may be "
-        "separable, or columns depend on each other, and nothing is penalised. Fit it with a penalty (a smaller C, or "
-        "alpha above 0)."
+        "separable, or columns depend on each other, and nothing is penalised (or rows are so few that the scale of "
+        "residuals falls to 0). Fit it with a stronger penalty (a smaller C, a larger alpha), or on more rows."
     )

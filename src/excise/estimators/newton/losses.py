@@ -172,7 +172,8 @@ class ModifiedHuber(Bent):
 
     def room(self, z: Floats, t: Floats) -> Floats:
         """To -1 or 1."""
-        return np.abs(1 - np.abs(t * z))
+        found: Floats = np.abs(1 - np.abs(t * z))
+        return found
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from excise.estimators.newton.objective import UNIT, Point, Step
 
 SINGLE = 4000  # from so many parameters on, a preconditioner is in single precision
 LARGEST = 12_000  # parameters whose preconditioner is a full matrix
-CLOSE = 0.05  # of a step's length may be missed: the bound is as much too large
+CLOSE = 0.1  # of a step's length may be missed: the bound is as much too large
 MOST_PRODUCTS = 400
 MOST_FREE = 100  # parameters without a penalty, where the others are too many for a matrix
 
