@@ -195,3 +195,38 @@ def test_a_row_without_influence_moves_nothing_that_rounding_would_not(cancer):
     done = unfit(LogisticRegression().fit(X, y, sample_weight=weight), X, y, [7], sample_weight=weight)
     assert done.moved <= 1e-9
     assert done.bound <= 1e-9
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_what_rows_add_to_the_hessian_and_what_is_left_of_it(classes):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(classes, size=60)
+    estimator = LogisticRegression(class_weight="balanced").fit(X, y)
+    kept = Unfitter(estimator, X, y, finish=True)._prepared()
+    everything, some = kept.kind.problem(np.array([], dtype=int)), kept.kind.problem(np.arange(5))
+    start = kept.kind.read(estimator, everything)[0]
+    before, after = everything.objectives[0].at(start), some.objectives[0].at(1.1 * start)
+    parts = before.parts(np.arange(5))
+    rest = before.hessian() - parts @ parts.T
+    share = after.exceeds(before)
+    assert 0.3 < share < 1
+    assert np.linalg.eigvalsh(after.hessian() - share * rest)[0] >= -1e-10
+    everything_but_gone = everything.objectives[0].at(start)
+    assert everything_but_gone.exceeds(before) == 1
+
+
+def test_a_request_that_takes_away_most_of_the_curvature_gets_a_factor_anew(monkeypatch):
+    monkeypatch.setattr(steps, "DENSE", 2)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 3)) + 3
+    y = (X @ [1.0, 1.0, -1.0] > 3).astype(int)
+    noisy = np.arange(0, 300, 6)
+    y[noisy] = 1 - y[noisy]
+    weight = np.where(np.isin(np.arange(300), noisy), 1.0, 3.0)
+    unfitter = Unfitter(
+        LogisticRegression(C=1e6, max_iter=10_000).fit(X, y, weight), X, y, sample_weight=weight, finish=True
+    )
+    for gone in (noisy[:1], noisy[1:]):  # at last they are separable, and the weights many times as large
+        done = unfitter.unfit(gone)
+        left = np.setdiff1d(np.arange(300), done.gone)
+        assert distance(done.estimator, X[left], y[left], weight[left]) <= done.bound <= 1e-4 * done.moved

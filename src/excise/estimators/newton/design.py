@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from excise.estimators.kept import Floats
+from excise.estimators.kept import Floats, Rows
 
 PART = 4096  # rows at a time, so that a weighted copy of the table stays small
 
@@ -35,6 +35,12 @@ class Design:
             squares = np.einsum("ij,ij->i", self.X, self.X)
         found: Floats = np.sqrt(squares + self.intercept)
         return found
+
+    def rows(self, which: Rows) -> Floats:
+        """Some of the rows, dense."""
+        some = self.X[which]
+        some = some.toarray() if sparse.issparse(some) else some
+        return np.column_stack([some, np.ones(len(some))]) if self.intercept else np.asarray(some)
 
     def forward(self, weights: Floats) -> Floats:
         """The rows times these weights: a vector, or a column for each output."""

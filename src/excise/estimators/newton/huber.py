@@ -151,6 +151,21 @@ class HuberPoint:
         moves = self.curvatures * (one.design.forward(direction[:-1]) + ratio * direction[-1])
         return np.append(one.design.backward(moves), moves @ ratio) + one.ridge * direction
 
+    @property
+    def left(self) -> NDArray[np.bool_]:
+        """Rows with a weight."""
+        return self.objective.shares > 0
+
+    def exceeds(self, other: HuberPoint) -> float:
+        """All of it at the same weights; elsewhere (x̃, r/σ) are others."""
+        return 1.0 if self.objective is other.objective and np.array_equal(self.weights, other.weights) else 0.0
+
+    def parts(self, rows: Rows) -> Floats:
+        """√c (x̃, r/σ) of each row."""
+        wide = np.column_stack([self.objective.design.rows(rows), self.residuals[rows] / self.scale])
+        found: Floats = wide.T * np.sqrt(self.curvatures[rows])
+        return found
+
     def distance(self, step: Step) -> float:
         """By Newton's map, if it contracts on a ball around here (Newton and Kantorovich).
 

@@ -20,8 +20,6 @@ from excise.estimators.newton.stopping import Stopping
 
 ENOUGH = 0.75
 """The share of the rows' weight that must be left for kept steps to be of use."""
-NEAR = 0.01
-"""Steps are made anew at the minimum if the estimator was farther from it, as a share of its length."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +109,8 @@ def keep_minimum(estimator: Any, data: Data, kind: Kind, options: Options, stopp
         minimum = minimise(one, start, tolerance=FINISHED, steps=way, of_length=True)
         if not math.isfinite(minimum.bound):
             raise _no_minimum(estimator, "estimator: on X and y")
-        if minimum.moved > NEAR * float(np.linalg.norm(minimum.weights)):
-            way = steps_for(one.at(minimum.weights))
         found.append(minimum)
-        steps.append(way)
+        steps.append(minimum.way)
     finished = copy.deepcopy(estimator)
     kind.write(finished, problem, [one.weights for one in found])
     return KeptMinimum(estimator, data, kind, options, finished, steps, totals, _remark(finished, found, stopping))

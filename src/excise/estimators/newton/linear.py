@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 
 from excise._support.newton_bound import distance_to_minimum
-from excise.estimators.kept import Floats
+from excise.estimators.kept import Floats, Rows
 from excise.estimators.newton.design import Design
 from excise.estimators.newton.losses import Loss
 from excise.estimators.newton.objective import UNIT, Step
@@ -132,6 +133,23 @@ class LinearPoint:
         """By a pass forward and one back."""
         one = self.objective
         return one.design.backward(self.curvatures * one.design.forward(direction)) + one.ridge * direction
+
+    @property
+    def left(self) -> NDArray[np.bool_]:
+        """Rows with a weight."""
+        return self.objective.shares > 0
+
+    def exceeds(self, other: LinearPoint) -> float:
+        """The smallest ratio of curvatures of any row, or of penalties."""
+        ridge, before = self.objective.ridge, other.objective.ridge
+        there = self.left & (other.curvatures > 0)
+        rows = np.min(self.curvatures[there] / other.curvatures[there], initial=1.0)
+        return float(min(rows, np.min(ridge[before > 0] / before[before > 0], initial=1.0)))
+
+    def parts(self, rows: Rows) -> Floats:
+        """√c x̃ of each row."""
+        found: Floats = self.objective.design.rows(rows).T * np.sqrt(self.curvatures[rows])
+        return found
 
     def distance(self, step: Step) -> float:
         """By the Newton step; where a row would pass a kink on the way, by the least curvature on either side of it."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from excise.estimators.kept import Floats
+from excise.estimators.newton.linear import DENSE
 from excise.estimators.newton.objective import UNIT, Objective, Point
 from excise.estimators.newton.steps import Steps, steps_for
 
 MOST_STEPS = 100
+FALL = 0.01
+"""A step is taken if the objective falls by this share of what its slope promises."""
 FINISHED = 1e-9
 """Of the length of the weights: as near as a minimum is found from which moves are counted."""
 
@@ -26,6 +30,8 @@ class Minimum:
     """How far they are from where moves are counted from."""
     steps: int
     """Newton steps that were taken."""
+    way: Steps
+    """What solved for them, made at a point near the minimum if it is worth keeping."""
     rounded: bool
     """Whether rounding stopped it before it was as near as was asked."""
 
@@ -50,22 +56,23 @@ def minimise(
     The bound is infinite where no minimum was found: rows can be so few that there is none.
     """
     point = objective.at(start)
-    steps = steps or steps_for(point)
-    best = Minimum(start, np.inf, 0.0, 0, rounded=False)
+    way = steps or steps_for(point)
+    best = nowhere = Minimum(start, np.inf, 0.0, 0, way, rounded=False)
     for taken in range(MOST_STEPS):
-        step = steps.step(point)
+        step = way.step(point)
         bound = point.distance(step)
         moved = float(np.linalg.norm(point.weights - start))
         length = float(np.linalg.norm(point.weights)) if of_length else moved - bound
-        if bound <= tolerance * length:
-            return Minimum(point.weights, bound, moved, taken, rounded=False)
+        near = bound <= tolerance * length
         flat = float(point.gradient @ step.direction) <= _unsure(objective, point)
         stuck = np.linalg.norm(point.gradient) <= 2 * point.rounding or (flat and bound > best.bound / 2)
-        if bound < best.bound:
-            best = Minimum(point.weights, bound, moved, taken, rounded=True)
-        if stuck and np.isfinite(best.bound):
-            return best
-        following = _descend(objective, point, step.direction)
+        following = None if near or stuck else _descend(objective, point, step.direction)
+        if following is None or flat:
+            if not way.sure(point):  # the step is good, but not its bound
+                way, best = steps_for(point), nowhere
+                continue
+            if bound < best.bound:
+                best = Minimum(point.weights, bound, moved, taken, way, rounded=not near)
         if following is None:
             return best
         point = following
@@ -73,16 +80,26 @@ def minimise(
 
 
 def _descend(objective: Objective, point: Point, direction: Floats) -> Point | None:
-    """The point after a Newton step, halved until the objective falls as it should; None where it does not."""
-    expected = float(point.gradient @ direction)
-    unsure = _unsure(objective, point)
-    pace = 1.0
-    for _ in range(50):
-        other = objective.at(point.weights - pace * direction)
-        if other.value <= point.value - 1e-4 * pace * expected + unsure:
+    """The next point: a Newton step, or one that is shorter; None where the objective falls nowhere."""
+    for trial in _trials(point, direction):
+        other = objective.at(point.weights - trial)
+        fall = FALL * float(point.gradient @ trial)
+        if other.value <= point.value - fall + _unsure(objective, point):
             return other
-        pace /= 2
     return None
+
+
+def _trials(point: Point, direction: Floats) -> Iterator[Floats]:
+    """The step, halves of it, then steps with more and more curvature added (Levenberg), which turn downhill."""
+    yield from (direction, direction / 2, direction / 4)
+    size = len(point.weights)
+    if size > DENSE:
+        yield from (direction / 2**halvings for halvings in range(3, 50))
+        return
+    values, vectors = np.linalg.eigh(point.hessian())
+    along = vectors.T @ point.gradient
+    for power in range(-10, 20):
+        yield vectors @ (along / (np.maximum(values, 0.0) + 4.0**power * point.stiffness / size))
 
 
 def _unsure(objective: Objective, point: Point) -> float:

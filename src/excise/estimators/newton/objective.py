@@ -7,11 +7,12 @@ multiplied by the number of rows instead; the minimum is the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from excise.estimators.kept import Floats
+from excise.estimators.kept import Floats, Rows
 
 UNIT = float(np.finfo(np.float64).eps)
 
@@ -85,6 +86,19 @@ class Point(Protocol):
 
     def product(self, direction: Floats) -> Floats:
         """The Hessian times a direction."""
+        ...
+
+    def exceeds(self, other: Self) -> float:
+        """A share of the Hessian at another point, of the rows left here, that the Hessian here exceeds for sure."""
+        ...
+
+    def parts(self, rows: Rows) -> Floats:
+        """Columns whose outer products sum to what these rows add to the Hessian."""
+        ...
+
+    @property
+    def left(self) -> NDArray[np.bool_]:
+        """Which rows have any weight."""
         ...
 
     def distance(self, step: Step) -> float:

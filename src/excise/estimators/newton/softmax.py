@@ -7,13 +7,15 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from excise._support.newton_bound import distance_to_minimum
-from excise.estimators.kept import Floats
+from excise.estimators.kept import Floats, Rows
 from excise.estimators.newton.design import Design
 from excise.estimators.newton.objective import UNIT, Step
 
+TINY = 1e-200  # a probability that no row has but by underflow
 NEGLIGIBLE = 0.01
 """The share of each pair's curvature that a preconditioner may leave out, so as to skip most rows."""
 
@@ -191,6 +193,28 @@ class SoftmaxPoint:
         moves -= self.chances * moves.sum(axis=1, keepdims=True)
         moves *= one.shares[:, None]
         return (one.design.backward(moves) + one.penalise(table)).ravel()
+
+    @property
+    def left(self) -> NDArray[np.bool_]:
+        """Rows with a weight."""
+        return self.objective.shares > 0
+
+    def exceeds(self, other: SoftmaxPoint) -> float:
+        """The smallest ratio of p_a p_b in any row and pair, or of penalties."""
+        one, two = self.objective, other.objective
+        there = self.left & other.left
+        chances = (self.chances[there] / np.maximum(other.chances[there], TINY)).min(axis=1) ** 2
+        rows = np.min(chances * one.shares[there] / two.shares[there], initial=1.0)
+        held = two.ridge > 0
+        return float(min(rows, np.min(one.ridge[held] / two.ridge[held], initial=1.0), one.gauge / two.gauge))
+
+    def parts(self, rows: Rows) -> Floats:
+        """A root of diag(p) - ppᵀ, which is diag(√p)(1 - √p√pᵀ), times each row."""
+        root = np.sqrt(self.chances[rows])
+        bends = root[:, :, None] * (np.eye(self.objective.classes) - root[:, :, None] * root[:, None, :])
+        bends *= np.sqrt(self.objective.shares[rows])[:, None, None]
+        found: Floats = np.einsum("ij,iab->jaib", self.objective.design.rows(rows), bends)
+        return found.reshape(self.objective.size, -1)
 
     def distance(self, step: Step) -> float:
         """By the Newton step."""

@@ -19,11 +19,18 @@ SINGLE = 4000  # from so many parameters on, a preconditioner is in single preci
 LARGEST = 12_000  # parameters whose preconditioner is a full matrix
 CLOSE = 0.1  # of a step's length may be missed: the bound is as much too large
 MOST_PRODUCTS = 400
+SAFE = 0.4  # of the smallest eigenvalue at an anchor: Lanczos may be off by a fifth, and elsewhere it is half of that
+HALF = 0.5
+MOST_GONE = 50  # rows whose leverage is computed; for more, a factor is made anew
 MOST_FREE = 100  # parameters without a penalty, where the others are too many for a matrix
 
 
 class Steps(Protocol):
     """A way to solve for Newton steps."""
+
+    def sure(self, point: Point) -> bool:
+        """Whether the smallest eigenvalue that steps at this point say is one below that of the Hessian there."""
+        ...
 
     def step(self, point: Point) -> Step:
         """The step at a point."""
@@ -44,6 +51,10 @@ def steps_for(point: Point) -> Steps:
 class DirectSteps:
     """By a factor of the matrix at each point."""
 
+    def sure(self, point: Point) -> bool:  # noqa: ARG002
+        """It is computed at each point."""
+        return True
+
     def step(self, point: Point) -> Step:
         """Solved, and the solution put into the equation again."""
         matrix, size = point.hessian(), len(point.weights)
@@ -60,9 +71,29 @@ class DirectSteps:
 class ConjugateSteps:
     """By conjugate gradients."""
 
+    anchor: Point
+    """Where the preconditioner was made."""
     precondition: Callable[[Floats], Floats]
+    """What is near H⁻¹ there, and exceeds it unless it is rough; times a vector, or several columns."""
     least: float
-    """Half the smallest eigenvalue of the Hessian when the preconditioner was made."""
+    """A part (SAFE) of the smallest eigenvalue of the Hessian there, or less."""
+    rough: bool = False
+
+    def sure(self, point: Point) -> bool:
+        """Whether the Hessian is at least half of that at the anchor.
+
+        Without rows that add G to it, H - G ≥ (1 - tr(H⁻¹G)) H; the curvature of the other rows has a known share.
+        """
+        if point is self.anchor:
+            return True
+        share = point.exceeds(self.anchor)
+        gone = np.flatnonzero(self.anchor.left & ~point.left)
+        if share < HALF or len(gone) > MOST_GONE:
+            return False
+        parts = self.anchor.parts(gone)
+        if self.rough:
+            return not parts.any()
+        return share * (1 - float(np.sum(parts * self.precondition(parts)))) >= HALF
 
     def step(self, point: Point) -> Step:
         """Until what is missed is a small part of the step, for sure, or rounding prevails."""
@@ -116,13 +147,13 @@ def _factored(point: Point) -> ConjugateSteps:
     inverse = LinearOperator(matrix.shape, matvec=solve, dtype=np.float64)
     start = np.ones(len(matrix))
     largest = eigsh(inverse, k=1, which="LA", tol=0.1, v0=start, return_eigenvectors=False)[0]
-    return ConjugateSteps(solve, float(0.5 / largest))
+    return ConjugateSteps(point, solve, float(SAFE / largest))
 
 
 def _diagonal(point: Point) -> ConjugateSteps:
     """With the diagonal of the Hessian, for objectives that have too many parameters for a matrix."""
     diagonal = point.diagonal()
-    return ConjugateSteps(lambda vector: vector / diagonal, least_by_penalty(point) / 2)
+    return ConjugateSteps(point, lambda vector: vector / diagonal, SAFE * least_by_penalty(point), rough=True)
 
 
 def least_by_penalty(point: Point) -> float:
