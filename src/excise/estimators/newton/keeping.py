@@ -110,7 +110,7 @@ def keep_minimum(estimator: Any, data: Data, kind: Kind, options: Options, stopp
         if not math.isfinite(minimum.bound):
             raise _no_minimum(estimator, "estimator: on X and y")
         found.append(minimum)
-        steps.append(minimum.way)
+        steps.append(way if minimum.way is way else steps_for(one.at(minimum.weights)))
     finished = copy.deepcopy(estimator)
     kind.write(finished, problem, [one.weights for one in found])
     return KeptMinimum(estimator, data, kind, options, finished, steps, totals, _remark(finished, found, stopping))

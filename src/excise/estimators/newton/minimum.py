@@ -69,7 +69,7 @@ def minimise(
         following = None if near or stuck else _descend(objective, point, step.direction)
         if following is None or flat:
             if not way.sure(point):  # the step is good, but not its bound
-                way, best = steps_for(point), nowhere
+                way, best = way.renewed(point), nowhere
                 continue
             if bound < best.bound:
                 best = Minimum(point.weights, bound, moved, taken, way, rounded=not near)

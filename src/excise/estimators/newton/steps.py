@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +32,10 @@ class Steps(Protocol):
         """Whether the smallest eigenvalue that steps at this point say is one below that of the Hessian there."""
         ...
 
+    def renewed(self, point: Point) -> Steps:
+        """Steps that are sure at this point."""
+        ...
+
     def step(self, point: Point) -> Step:
         """The step at a point."""
         ...
@@ -54,6 +58,10 @@ class DirectSteps:
     def sure(self, point: Point) -> bool:  # noqa: ARG002
         """It is computed at each point."""
         return True
+
+    def renewed(self, point: Point) -> Steps:  # noqa: ARG002
+        """They always are."""
+        return self
 
     def step(self, point: Point) -> Step:
         """Solved, and the solution put into the equation again."""
@@ -94,6 +102,12 @@ class ConjugateSteps:
         if self.rough:
             return not parts.any()
         return share * (1 - float(np.sum(parts * self.precondition(parts)))) >= HALF
+
+    def renewed(self, point: Point) -> Steps:
+        """With what the penalty says of the smallest eigenvalue, if all but a few parameters have one."""
+        if np.count_nonzero(point.penalties == 0) > MOST_FREE:
+            return steps_for(point)
+        return replace(self, anchor=point, least=SAFE * least_by_penalty(point), rough=True)
 
     def step(self, point: Point) -> Step:
         """Until what is missed is a small part of the step, for sure, or rounding prevails."""
