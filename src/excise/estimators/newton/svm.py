@@ -55,7 +55,8 @@ def keep_linear_svr(estimator: Any, data: Data, options: Options) -> Kept:
         loss=SquaredInsensitive(float(estimator.epsilon)),
         penalty=_penalty(estimator),
     )
-    return keep_minimum(estimator, data, kind, options, Stopping.of(estimator, "start"))
+    rule = "start" if estimator.dual is False else "change"  # the dual's rule says little about the gradient
+    return keep_minimum(estimator, data, kind, options, Stopping.of(estimator, rule))
 
 
 def _penalty(estimator: Any) -> Penalty:
