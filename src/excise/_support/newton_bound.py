@@ -3,10 +3,11 @@
 Let F be convex, g its gradient and H its Hessian at w, and w* = w + Δ its minimum. Where third derivatives are bounded
 by second ones, |D³F[v, v, u]| ≤ R ‖u‖ D²F[v, v], as for logistic, multinomial and Poisson losses (R is a multiple of
 the largest ‖x‖), H changes between w and w* by no more than a factor e^r, r = R ‖Δ‖ (Bach 2010, "Self-concordant
-analysis for logistic regression"). With λ the smallest eigenvalue of H, ν² = gᵀH⁻¹g and t = R ν / √λ < 1 it follows
-that r ≤ -log(1 - t) and
+analysis for logistic regression"). Its mean M over the way satisfies -MΔ = g and (1 - e⁻ʳ)/r H ≤ M ≤ (eʳ - 1)/r H.
+With λ the smallest eigenvalue of H, ν² = gᵀH⁻¹g and t = R ν / √λ < 1 it follows that 1 - e⁻ʳ ≤ t, and that Δ differs
+from -H⁻¹g, in the norm of H, by at most (r / (1 - e⁻ʳ) - 1) ν ≤ t / (2 (1 - t)) ν. So
 
-    ‖Δ‖ ≤ ‖H⁻¹g‖ + t / (1 - t) · ν / √λ,
+    ‖Δ‖ ≤ ‖H⁻¹g‖ + t / (2 (1 - t)) · ν / √λ,
 
 of which the last term is of second order. Only the first needs to be exact: a λ that is too small costs little.
 """
@@ -30,7 +31,7 @@ def distance_to_minimum(
     Args:
         step: ‖d‖, with d an approximate H⁻¹g.
         decrease: gᵀd.
-        residual: ‖H d - g‖, rounding included.
+        residual: ‖H d - g‖, rounding of H and g included.
         gradient: ‖g‖, rounding included.
         least_curvature: λ, or something smaller.
         bend: R; 0 for a quadratic.
@@ -41,10 +42,9 @@ def distance_to_minimum(
     if not least_curvature > 0:
         return math.inf
     newton = step + residual / least_curvature  # ≥ ‖H⁻¹g‖
-    decrement = math.sqrt(max(0.0, decrease) + newton * residual)  # ≥ ν
-    at_most = gradient / math.sqrt(least_curvature)
-    decrement = min(decrement, at_most)
+    decrement = math.sqrt(max(0.0, decrease) + (newton + step) * residual)  # ≥ ν; g may be off by the residual too
+    decrement = min(decrement, gradient / math.sqrt(least_curvature))
     reach = bend * decrement / math.sqrt(least_curvature)
     if not reach < 1:
         return math.inf
-    return newton + reach / (1 - reach) * decrement / math.sqrt(least_curvature)
+    return newton + reach / (2 * (1 - reach)) * decrement / math.sqrt(least_curvature)
