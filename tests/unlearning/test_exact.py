@@ -99,7 +99,7 @@ def _nudged(model):
     with torch.no_grad():
         for number, weight in enumerate(model.parameters()):
             noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(number), dtype=weight.dtype)
-            weight.add_(1e-3 * noise)
+            weight.add_(1e-5 * noise)
     return model
 
 
@@ -108,7 +108,7 @@ def test_single_precision_ends_at_its_rounding_and_says_so():
     done = Unlearner(task, Exact(share=1e-9)).forget(GONE)
     truth = flat(retrained(task, GONE))
     assert (flat(done.model) - truth).norm() <= done.certificate.bound <= 1e-3 * (flat(task.model) - truth).norm()
-    assert "the rounding of float32 weights" in done.summary()
+    assert "mostly the rounding of float32 weights" in done.summary()
 
 
 def test_the_last_of_many_requests_is_as_exact_as_the_first():

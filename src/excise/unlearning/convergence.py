@@ -23,7 +23,8 @@ class NotConvergedWarning(UserWarning):
 
 def check_convergence(task: Task, model: nn.Module, ids: Tensor) -> None:
     """Refuse a model whose loss on samples is not finite, and warn of one that is untrained or far from a minimum."""
-    ids = ids[:CHECKED]
+    some = torch.randperm(len(ids), generator=torch.Generator().manual_seed(0))[:CHECKED]  # they may be sorted by class
+    ids = ids[some.sort().values]
     with evaluating(model):
         losses = objective.losses_on(task, model, ids)
         loss = float(losses.mean())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from excise.privacy.convexity import why_not_linear
 from excise.privacy.head_objective import (
     HeadObjective,
     Local,
+    NewtonStep,
     Precondition,
     objective_of,
     set_trained_weights,
@@ -30,6 +31,7 @@ from excise.unlearning.selection import slice_norms
 
 SUFFICIENT = 1e-4  # share of the expected fall of the objective that a step has to bring (Armijo's rule)
 SHORTEST = 1e-8  # share of a step that is still tried
+INEXACT = 1e-3  # share of a gradient that the solve for a step may leave to the next one
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,17 @@ class Exact:
         left = ~torch.isin(kept.ids, torch.tensor(sorted(removal.gone)))
         objective = kept.objective.without(left, task.mass(kept.ids[left]))
         start = trained_weights(layer)
-        for now in newton(objective, start, kept.inverse, self.steps):
-            far = float((now.weights - start).norm())
-            if now.bound <= (self.bound or self.share * max(0.0, far - now.bound)):
+        now = Certified(start, float("inf"))
+        for now in newton(objective, start, kept.inverse, self.steps, self._allowed):
+            if now.bound <= self._allowed(now.moved, now.bound):
                 break
         set_trained_weights(layer, now.weights)
-        rounded = next(newton(objective, trained_weights(layer), kept.inverse, 1))
-        return _said(rounded, float((rounded.weights - start).norm()), layer.weight.dtype)
+        rounding = float((trained_weights(layer) - now.weights).norm())
+        return _said(now, rounding, layer.weight.dtype)
+
+    def _allowed(self, moved: float, bound: float) -> float:
+        """How far the minimum may be, where weights have moved so far, and their bound is this."""
+        return self.bound or self.share * max(0.0, moved - bound)
 
 
 def why_not_head(task: Task) -> str | None:
@@ -153,19 +159,46 @@ class Certified:
 
     weights: Tensor
     bound: float
+    moved: float = 0.0
+    """How far they are from where the steps began."""
 
 
-def newton(objective: HeadObjective, start: Tensor, inverse: Precondition, steps: int) -> Iterator[Certified]:
-    """The weights before each step and after the last, each with its bound; it ends where no step helps any more."""
+Allowed = Callable[[float, float], float]
+"""By how far weights have moved and their bound: how large that may be."""
+
+
+def never(_: float, __: float) -> float:
+    """What a search allows that goes on as long as a step helps."""
+    return 0.0
+
+
+def newton(
+    objective: HeadObjective, start: Tensor, inverse: Precondition, steps: int, allowed: Allowed = never
+) -> Iterator[Certified]:
+    """The weights before each step and after the last, each with its bound; it ends where no step helps any more.
+
+    A step is solved for just as well as its bound needs, or as the next one can make up for.
+    """
     local = objective.at(start)
     for _ in range(steps):
-        found = local.step(inverse)
-        yield Certified(local.weights, found.distance(objective))
+        moved = float((local.weights - start).norm())
+
+        def enough(found: NewtonStep, moved: float = moved) -> bool:
+            bound = found.distance(objective)
+            return bound <= allowed(moved, bound) or found.missed <= INEXACT * float(found.gradient.norm())
+
+        plain = float(local.gradient.norm()) / objective.decay
+        if plain <= allowed(moved, plain):  # by strong convexity alone
+            yield Certified(local.weights, plain, moved)
+            return
+        found = local.step(inverse, enough)
+        yield Certified(local.weights, min(plain, found.distance(objective)), moved)
         following = _shorter_until_it_falls(objective, local, found.step, float((found.step * found.gradient).sum()))
         if following is None:
             return
         local = following
-    yield Certified(local.weights, local.step(inverse).distance(objective))
+    last = local.step(inverse).distance(objective)
+    yield Certified(local.weights, last, float((local.weights - start).norm()))
 
 
 def _shorter_until_it_falls(objective: HeadObjective, local: Local, step: Tensor, slope: float) -> Local | None:
@@ -181,9 +214,9 @@ def _shorter_until_it_falls(objective: HeadObjective, local: Local, step: Tensor
     return None
 
 
-def _said(now: Certified, moved: float, precision: torch.dtype) -> str:
-    size = torch.finfo(precision).eps * float(now.weights.norm())
-    words = f"the weights moved by {moved:.3g}, and are within {now.bound:.2g} of those of the exact minimum"
-    if now.bound <= size:
-        return f"{words}, which is the rounding of {str(precision).removeprefix('torch.')} weights"
+def _said(now: Certified, rounding: float, precision: torch.dtype) -> str:
+    bound = now.bound + rounding
+    words = f"the weights moved by {now.moved:.3g}, and are within {bound:.2g} of those of the exact minimum"
+    if rounding > now.bound:
+        return f"{words}, which is mostly the rounding of {str(precision).removeprefix('torch.')} weights"
     return words
