@@ -31,6 +31,7 @@ from excise.unlearning.selection import slice_norms
 
 SUFFICIENT = 1e-4  # share of the expected fall of the objective that a step has to bring (Armijo's rule)
 SHORTEST = 1e-8  # share of a step that is still tried
+DIGITS = 1e-15  # of the objective that rounding leaves
 INEXACT = 1e-3  # share of a gradient that the solve for a step may leave to the next one
 
 
@@ -206,7 +207,7 @@ def _shorter_until_it_falls(objective: HeadObjective, local: Local, step: Tensor
     share = 1.0
     while share > SHORTEST:
         following = objective.at(local.weights - share * step)
-        if following.value <= local.value - SUFFICIENT * share * slope:
+        if following.value < local.value - max(SUFFICIENT * share * slope, DIGITS * abs(local.value)):
             return following
         if share == 1.0 and float(following.gradient.norm()) < 0.5 * float(local.gradient.norm()):
             return following  # so near that the objective's digits don't show the fall
