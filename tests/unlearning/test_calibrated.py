@@ -167,3 +167,16 @@ def test_a_block_has_a_length_of_its_own(network):
     done = some.forget([3, 5])
     assert 0 < len(done.slices) < len(some.slices)
     assert "of Newton's length, at which forgotten samples look like held-out ones" in done.summary()
+
+
+def test_many_classes_with_few_held_out_samples_are_taken_together():
+    """A group on trial is small, and held-out samples of most of its classes may be missing by chance."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        inputs, labels = torch.randn(80, 6), torch.arange(80) % 20
+        held_out = TensorDataset(torch.randn(40, 6), torch.arange(40) % 12)
+        start = Task(
+            nn.Linear(6, 20), nn.CrossEntropyLoss(), TensorDataset(inputs, labels), held_out, weight_decay=0.01
+        )
+        task = start.with_model(fit(start, epochs=20, lr=0.1).model)
+    assert Unlearner(task, Calibrated()).prepare()._prepared.length.value > 0

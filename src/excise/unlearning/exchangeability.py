@@ -60,9 +60,8 @@ def length_by_exchangeability(
 ) -> Length:
     """Forget groups of these retained samples at several lengths, each on its block; compare with held-out samples."""
     unseen = HeldOutLoss.of(task, model, seed)
-    found = [(curve, unseen.expected(group)) for group, curve in _curves(task, model, inverse, block_of, ids, groups)]
-    losses = np.mean([curve for curve, _ in found], axis=0)
-    aim = float(np.mean([expected for _, expected in found]))
+    tried, curves = zip(*_curves(task, model, inverse, block_of, ids, groups), strict=True)
+    losses, aim = np.mean(curves, axis=0), unseen.expected(torch.cat(tried))
     return Length(crossing(losses, aim), float(losses[0]), aim, bool(losses.max() >= aim))
 
 
