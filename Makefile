@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo quick test fuzz kills lint docs benchmark clean
+.PHONY: demo quick test fuzz cases kills lint docs benchmark clean
 
 demo: .venv/ready
 	$(BIN)/excise demo
@@ -14,6 +14,10 @@ quick: .venv/ready
 # Within six minutes on two cores.
 test: .venv/ready lint
 	$(BIN)/pytest -n 2 --dist worksteal
+
+# 200 random cases of every estimator that rows can be taken out of, of which make test does a few.
+cases: .venv/ready
+	EXCISE_CASES=200 $(BIN)/pytest -n 2 --dist worksteal tests/estimators
 
 # 200 times kill -9 while files are written, of which make test does 20.
 kills: .venv/ready

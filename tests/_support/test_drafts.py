@@ -221,6 +221,7 @@ HERE = {  # inside whole_file, or into memory
     "task/weights.py": {"save_file", "save", "open"},
     "evidence/population/pieces.py": {"savez"},
     "training/model_cache.py": {"save_file"},
+    "unlearning/embeddings.py": {"save_file"},
     "reproduce/framework/steps.py": {"save"},
     "reproduce/__init__.py": {"savefig"},
 }
