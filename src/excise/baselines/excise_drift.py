@@ -30,7 +30,8 @@ def excise_drift(
     >>> data = torch.utils.data.TensorDataset(torch.ones(3, 1), torch.tensor([1.0, 2.0, 3.0]))
     >>> task = Task(nn.Linear(1, 1, bias=False), lambda a, b: (a[:, 0] - b) ** 2 / 2, data, weight_decay=0.0)
     >>> _ = nn.init.constant_(task.model.weight, 2.0)
-    >>> round(excise_drift(task, task.model, [2], seed=0, epochs=200, lr=0.05).weight.item(), 2)  # mean of the targets 1 and 2
+    >>> found = excise_drift(task, task.model, [2], seed=0, epochs=200, lr=0.05)
+    >>> round(found.weight.item(), 2)  # mean of the targets 1 and 2
     1.5
     """
     how = Drift(**options)
