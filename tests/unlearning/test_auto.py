@@ -4,28 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
+from digit_network import digit_network, digits
 from torch import nn
-from torch.utils.data import TensorDataset
 
-from excise import Auto, Drift, Exact, Step, Task, Unlearner, fit
+from excise import Auto, Drift, Exact, Step, Unlearner
 from excise.unlearning.auto import choose
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.method import Workspace
 
 
-def digits(low, high):
-    images, labels = load_digits(return_X_y=True)
-    return TensorDataset(torch.tensor(images[low:high] / 16, dtype=torch.float32), torch.tensor(labels[low:high]))
-
-
 @pytest.fixture(scope="module")
 def network():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        start = nn.Sequential(nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 10))
-    task = Task(start, nn.CrossEntropyLoss(), digits(0, 300), digits(300, 900), weight_decay=1e-3)
-    return task.with_model(fit(task, epochs=20, lr=0.1).model)
+    return digit_network(0)
 
 
 class Recurrent(nn.Module):

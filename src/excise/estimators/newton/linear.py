@@ -14,12 +14,13 @@ from excise.estimators.kept import Floats, Rows
 from excise.estimators.newton.design import Design
 from excise.estimators.newton.losses import Loss
 from excise.estimators.newton.objective import UNIT, Step
+from excise.estimators.newton.over_rows import OverRows
 
 DENSE = 500  # up to so many parameters, matrices are no effort
 
 
 @dataclass(frozen=True)
-class LinearObjective:
+class LinearObjective(OverRows):
     """Σ sᵢ φ(x̃ᵢ·w, tᵢ) + ½ Σ ρⱼ wⱼ²."""
 
     design: Design
@@ -34,26 +35,6 @@ class LinearObjective:
     def size(self) -> int:
         """Columns."""
         return self.design.width
-
-    @cached_property
-    def total(self) -> float:
-        """Of the rows that are left."""
-        return float(self.shares.sum())
-
-    @property
-    def strength(self) -> float:
-        """Of the penalty alone."""
-        return float(self.ridge.min())
-
-    @cached_property
-    def longest(self) -> float:
-        """The length of the longest row that is left."""
-        return float(self.design.lengths[self.shares > 0].max(initial=0.0))
-
-    @property
-    def origin(self) -> Floats:
-        """Weights of 0."""
-        return np.zeros(self.size)
 
     @cached_property
     def pull(self) -> float:

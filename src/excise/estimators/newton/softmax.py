@@ -14,6 +14,7 @@ from excise._support.newton_bound import distance_to_minimum
 from excise.estimators.kept import Floats, Rows
 from excise.estimators.newton.design import Design
 from excise.estimators.newton.objective import UNIT, Step
+from excise.estimators.newton.over_rows import OverRows
 
 TINY = 1e-200  # a probability that no row has but by underflow
 NEGLIGIBLE = 0.01
@@ -21,7 +22,7 @@ NEGLIGIBLE = 0.01
 
 
 @dataclass(frozen=True)
-class SoftmaxObjective:
+class SoftmaxObjective(OverRows):
     """Σ sᵢ (log Σ_c exp(x̃ᵢ·w_c) - x̃ᵢ·w_tᵢ) + ½ Σ ρⱼ wⱼ² + ½ μ ‖Σ_c w_c‖².
 
     The same vector added to all classes changes no probability. The last term, with μ the mean weight of a class's
@@ -47,30 +48,10 @@ class SoftmaxObjective:
         """Columns times classes."""
         return self.design.width * self.classes
 
-    @cached_property
-    def total(self) -> float:
-        """Of the rows that are left."""
-        return float(self.shares.sum())
-
-    @property
-    def strength(self) -> float:
-        """Of the penalty alone."""
-        return float(self.ridge.min())
-
     @property
     def gauge(self) -> float:
         """μ."""
         return float(self.total / self.classes)
-
-    @cached_property
-    def longest(self) -> float:
-        """The length of the longest row that is left."""
-        return float(self.design.lengths[self.shares > 0].max(initial=0.0))
-
-    @property
-    def origin(self) -> Floats:
-        """Weights of 0."""
-        return np.zeros(self.size)
 
     @cached_property
     def pull(self) -> float:
