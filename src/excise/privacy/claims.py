@@ -91,8 +91,8 @@ def claimed(
         raise InputError(
             f"epsilon={epsilon:g} at delta={delta:g} does not hold for this request: the weights can be "
             f"{found.bound:.4g} away from retrained ones, which noise of standard deviation {sigma:.4g} hides "
-            f"to epsilon={found.epsilon:.4g} only. Nothing was given out or spent; take a more exact step, such as "
-            'Descent(steps=8, selection="all"), or ask for a larger epsilon.'
+            f"to epsilon={found.epsilon:.4g} only. Nothing was given out or spent; take the exact way, "
+            "Exact() (--method exact), or ask for a larger epsilon."
         )
     return found
 

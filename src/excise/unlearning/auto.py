@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from excise.curvature.margins import Margins, margins
 from excise.errors import NeverSupportedError
+from excise.privacy.head_objective import trained_weights
+from excise.privacy.heads import linear_head
 from excise.task.task import Task, evaluating
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.drift import Drift
@@ -25,6 +27,7 @@ from excise.unlearning.step import Step
 
 BY_HEART = 0.4  # distance (Kolmogorov-Smirnov) of training samples' margins to held-out ones
 MOST_OF_CLASS = 0.05  # share of a class that a request may take before it counts as a part of the class
+NEAR_MINIMUM = 0.03  # share of the weights' length that a model may be away from its minimum to count as trained to it
 HARD = 0.1  # share of the training samples, those of smallest margin, that count as hard
 
 
@@ -55,10 +58,10 @@ class Prepared:
 class Auto:
     """Choose by what was measured (``docs/which-method.md``), and say what was chosen and why.
 
-    A convex model is moved to the retrained weights, with a certificate. For other models with held-out samples,
-    answers are predicted; but of hard samples, such as those with wrong labels, the Newton step is better, as long as
-    held-out samples say. All samples of a class are denied. Without held-out samples nothing tells how far to go, and
-    L-FOCI's block takes a step.
+    A convex model that was trained to its minimum is moved to the retrained weights, with a certificate. For other
+    models with held-out samples, answers are predicted; but of hard samples, such as those with wrong labels, the
+    Newton step is better, as long as held-out samples say. All samples of a class are denied. Without held-out samples
+    nothing tells how far to go, and L-FOCI's block takes a step.
     """
 
     heeds_guard: ClassVar[bool] = True
@@ -69,18 +72,14 @@ class Auto:
 
     def samples(self, workspace: Workspace, model: nn.Module) -> int:
         """As many as any of the methods needs that a request may be answered by."""
-        usual = choose(workspace).method.samples(workspace, model)
-        return max(usual, SAMPLES) if _may_predict(workspace) else usual
+        return max(SAMPLES, choose(workspace).method.samples(workspace, model))
 
     def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> Prepared:
         """What the methods prepare that a request may be answered by."""
         prepared = Prepared(choose(workspace), ids, None, False, {})
-        if isinstance(prepared.usual.method, Exact):
-            try:
-                _made(workspace, prepared, prepared.usual.method, model, ids)
-            except NeverSupportedError:  # what the first samples did not show
-                prepared.usual = choose(workspace, linear=False)
-        elif _may_predict(workspace):
+        if isinstance(prepared.usual.method, Exact) and not _is_at_minimum(workspace, prepared, model, ids):
+            prepared.usual = choose(workspace, exactly=False)
+        if isinstance(prepared.usual.method, Calibrated) and can_predict(workspace):
             with evaluating(model):
                 answered = Answered.by(workspace, model, ids)
                 prepared.made[_name(Predicted())] = Predicted().prepare_from(workspace, model, ids[:SAMPLES], answered)
@@ -100,18 +99,18 @@ class Auto:
         return dataclasses.replace(done, shortened="; ".join(filter(None, [said, done.shortened])))
 
 
-def choose(workspace: Workspace, *, linear: bool = True) -> Choice:
+def choose(workspace: Workspace, *, exactly: bool = True) -> Choice:
     """The method for requests that are nothing special, of a model that does not know its samples by heart.
 
-    ``linear`` tells whether a model that looks linear may be taken for it.
+    ``exactly`` tells whether a model that looks linear may be moved to the minimum of its objective.
     """
     task = workspace.task
     if not workspace.has_slices:
         return Choice(Drift(), "the model can't be sliced")
-    if task.convex or (linear and task.convex is None and why_not_head(task) is None):
-        if task.weight_decay > 0:
+    if task.convex or (exactly and task.convex is None and why_not_head(task) is None):
+        if task.weight_decay > 0 and exactly:
             return Choice(Exact(), "the model is convex, so that the retrained weights can be had exactly")
-        return Choice(Step(AllSlices()), "the model is convex, but weight_decay is 0, so that it may have no minimum")
+        return Choice(Step(AllSlices()), "the model is convex, but not at a minimum, or without weight decay has none")
     count = 0 if task.test_set is None else len(task.test_set)
     if count < FEWEST_HELD_OUT:
         few = "there is no test_set" if not count else f"test_set has only {count} samples"
@@ -119,8 +118,21 @@ def choose(workspace: Workspace, *, linear: bool = True) -> Choice:
     return Choice(Calibrated(), "held-out samples tell how long its step must be")
 
 
-def _may_predict(workspace: Workspace) -> bool:
-    return isinstance(choose(workspace).method, Calibrated) and can_predict(workspace)
+def _is_at_minimum(workspace: Workspace, prepared: Prepared, model: nn.Module, ids: Tensor) -> bool:
+    """Whether a model is a linear layer on all samples, and was trained to the minimum of its objective.
+
+    If it was not, retraining would not end there either, and going there would change more than forgetting does.
+    """
+    try:
+        kept = _made(workspace, prepared, prepared.usual.method, model, ids)
+    except NeverSupportedError:  # what the first samples did not show
+        return False
+    layer = linear_head(model)
+    if kept is None or isinstance(layer, str):
+        return True  # the task says that it is convex
+    weights = trained_weights(layer)
+    away = kept.objective.at(weights).step(kept.inverse, lambda _: True).step
+    return float(away.norm()) <= NEAR_MINIMUM * float(weights.norm())
 
 
 def _made(workspace: Workspace, prepared: Prepared, method: Method, model: nn.Module, ids: Tensor) -> Any:
