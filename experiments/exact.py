@@ -20,10 +20,13 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from excise import Exact, Task, Unlearner, exact_fit
+from excise import Exact, Task, Unlearner
 from excise.datasets.files import default_folder
 from excise.datasets.mnist import load_mnist
+from excise.privacy.head_objective import set_trained_weights, trained_weights
 from excise.task.objective import losses_on
+from excise.unlearning import Workspace
+from excise.unlearning.exact import newton
 
 DECAY, REMOVED = 1e-3, 100
 ROUNDING = 1e-8  # share of the distance, below which digits are lost
@@ -64,7 +67,11 @@ def _classes(inputs: Any, labels: Any, *, classes: int) -> Task:
 def _trained(layer: nn.Linear, loss: nn.Module, inputs: Any, targets: Tensor) -> Task:
     data = TensorDataset(torch.tensor(inputs, dtype=torch.double), targets)
     start = Task(layer.double(), loss, data, weight_decay=DECAY)
-    return start.with_model(exact_fit(start, tolerance=1e-11).model)
+    kept = Exact().prepare(Workspace(start, 0, None), layer, start.all_ids)
+    assert kept is not None
+    *_, last = newton(kept.objective, trained_weights(layer), kept.inverse, 50)
+    set_trained_weights(layer, last.weights)
+    return start
 
 
 def flat(model: nn.Module) -> Tensor:
