@@ -15,6 +15,7 @@ from sklearn.linear_model import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC, LinearSVR
+from sklearn.utils.estimator_checks import check_estimator
 
 from excise import Unfitter, unfit
 from excise.errors import InputError, NotYetSupportedError
@@ -230,3 +231,29 @@ def test_a_request_that_takes_away_most_of_the_curvature_gets_a_factor_anew(monk
         done = unfitter.unfit(gone)
         left = np.setdiff1d(np.arange(300), done.gone)
         assert distance(done.estimator, X[left], y[left], weight[left]) <= done.bound <= 1e-4 * done.moved
+
+
+@pytest.mark.slow
+def test_the_thousandth_request_is_as_exact_as_the_first():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 4))
+    y = (X[:, 0] + rng.normal(size=1500) > 0).astype(int)
+    unfitter = Unfitter(LogisticRegression(tol=1e-8).fit(X, y), X, y).prepare()
+    for row in range(1000):
+        done = unfitter.unfit([row])
+        assert done.share_left <= 1e-4 or "ounding" in done.words
+    assert distance(done.estimator, X[1000:], y[1000:]) <= done.bound
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("estimator", [LogisticRegression(), PoissonRegressor()])
+def test_what_comes_back_passes_the_checks_of_scikit_learn_that_the_original_does(estimator, cancer):
+    X, y = cancer
+    original = estimator.fit(X[:, :5], y)
+    back = unfit(original, X[:, :5], y, [3, 4], finish=True).estimator
+
+    def outcomes(one):
+        return {(found["check_name"], found["status"]) for found in check_estimator(one, on_fail=None, on_skip=None)}
+
+    assert outcomes(back) == outcomes(original)
