@@ -1,5 +1,8 @@
 """Heads on frozen networks: embedded once, forgotten exactly, and nothing of the forgotten is kept."""
 
+from dataclasses import replace
+from typing import ClassVar
+
 import pytest
 import torch
 from torch import nn
@@ -20,10 +23,10 @@ class Counting(nn.Module):
         super().__init__()
         self.body = nn.Sequential(nn.Linear(6, 5), nn.Tanh()).requires_grad_(False)
         self.classifier = nn.Linear(5, 3)
-        self.seen = 0
+        self._seen = 0
 
     def forward(self, inputs):
-        self.seen += len(inputs)
+        self._seen += len(inputs)
         return self.classifier(self.body(inputs))
 
 
@@ -44,9 +47,9 @@ def flat(model):
 
 def test_the_whole_model_is_that_of_retraining_and_the_frozen_part_is_not_run(task):
     found = excise.head(task)
-    task.model.seen = 0
+    task.model._seen = 0
     done = found.forget(GONE)
-    assert task.model.seen == 0
+    assert task.model._seen == 0
     kept = [number for number in range(N) if number not in GONE]
     truth = exact_fit(task, ids=kept, tolerance=1e-12).model
     assert (flat(done.model) - flat(truth)).norm() <= 1e-5
@@ -73,9 +76,9 @@ def test_the_outcome_is_saved_and_read_as_one_of_the_whole_task(task, tmp_path):
 
 def test_embeddings_are_kept_and_those_of_the_forgotten_purged(task, tmp_path):
     excise.head(task, cache=tmp_path)
-    task.model.seen = 0
+    task.model._seen = 0
     again = excise.head(task, cache=tmp_path)
-    assert task.model.seen <= 2 + len(task.test_set)  # test samples, and the first to see what the model is
+    assert task.model._seen <= 2 + len(task.test_set) + 3 * 8  # test samples, and some to see that all is as it was
     (file,) = tmp_path.glob("embeddings-*.safetensors")
     assert len(again.file.read()) == N
     again.forget(GONE)
@@ -124,3 +127,49 @@ def test_what_is_not_a_head_is_refused(task):
     network = nn.Sequential(nn.Linear(6, 3), nn.Softmax(1))
     with pytest.raises(NeverSupportedError, match="outputs are not those of the linear layer"):
         excise.head(Task(network, nn.CrossEntropyLoss(), task.train_set))
+
+
+@pytest.mark.parametrize("pair", [(nn.ReLU(), nn.LeakyReLU(0.01)), (nn.GELU(), nn.GELU("tanh"))])
+def test_embeddings_of_another_network_are_not_taken_for_its_own(task, tmp_path, pair):
+    """The same weights, and other outputs."""
+    frozen, layer = nn.Linear(6, 5).requires_grad_(False), nn.Linear(5, 3)
+    first, second = (
+        excise.head(Task(nn.Sequential(frozen, one, layer), task.loss, task.train_set), cache=tmp_path) for one in pair
+    )
+    assert first.file.path != second.file.path
+
+
+class Switched(nn.Module):
+    scale: ClassVar[list[float]] = [1.0]
+
+    def forward(self, inputs):
+        return inputs * self.scale[0]
+
+
+def test_embeddings_that_no_longer_hold_are_made_anew(task, tmp_path):
+    """Not all that a network depends on can be hashed, so some embeddings are looked at again."""
+    network = nn.Sequential(Switched(), nn.Linear(6, 3))
+    made = Task(network, task.loss, task.train_set, weight_decay=0.01)
+    before = excise.head(made, cache=tmp_path).task.train_set.tensors[0]
+    Switched.scale[0] = 2.0
+    after = excise.head(made, cache=tmp_path).task.train_set.tensors[0]
+    assert torch.allclose(after, 2 * before)
+
+
+class Centred(nn.Module):
+    def forward(self, inputs):
+        return inputs - inputs.mean(0)
+
+
+def test_features_that_depend_on_the_batch_are_refused(task):
+    made = Task(nn.Sequential(Centred(), nn.Linear(6, 3)), task.loss, task.train_set, weight_decay=0.01)
+    with pytest.raises(NeverSupportedError, match="depends on a sample's company"):
+        excise.head(made)
+
+
+def test_the_certificate_says_what_it_does_not_cover(task):
+    free = replace(task, features=None)
+    done = excise.head(free).forget(GONE)
+    assert done.certificate.last_layer_only
+    assert "nothing is guaranteed of what they keep" in done.certificate.reason
+    assert not excise.head(task).forget(GONE).certificate.last_layer_only

@@ -125,3 +125,26 @@ def test_noise_by_a_certificate_needs_a_convex_model(task):
         )
     with pytest.raises(InputError, match="noise must be one of"):
         Privacy(noise="little")
+
+
+class Centred(nn.Module):
+    def forward(self, inputs):
+        return inputs - inputs.mean(0)
+
+
+def test_what_is_not_convex_or_depends_on_the_batch_is_refused(task):
+    inputs, labels = task.train_set.tensors
+    centred = task.with_model(nn.Sequential(Centred(), nn.Linear(30, 2).double()))
+    with pytest.raises(NeverSupportedError, match="depends on a sample's company"):
+        fit_private(centred, sigma=1.0)
+    odd = 3 * torch.rand(len(labels), 2, dtype=torch.double, generator=torch.Generator().manual_seed(0)) - 1.4
+    with pytest.raises(NeverSupportedError, match="no probabilities"):
+        fit_private(Task(task.model, nn.CrossEntropyLoss(), TensorDataset(inputs, odd), weight_decay=0.1), sigma=10.0)
+
+
+def test_features_may_have_seen_the_samples(task):
+    body = nn.Linear(30, 5).double().requires_grad_(False)
+    made = task.with_model(nn.Sequential(body, nn.Linear(5, 2).double()))
+    found = fit_private(made, sigma=1.0).forget(GONE, epsilon=0.1, delta=1e-6).certificate
+    assert found.last_layer_only
+    assert "nothing is guaranteed of what they keep" in found.reason

@@ -14,6 +14,11 @@ from excise.privacy.gaussian import gaussian_epsilon
 
 _BEFOREHAND = "if the size of the noise was chosen beforehand"
 _CALIBRATED = "whose distance the size of the noise was found from, so that it tells something of that distance"
+ABOUT_FEATURES = (
+    " The parts of the model that are not trained here give these features; as far as is known they were trained "
+    "on the forgotten samples, and nothing is guaranteed of what they keep of them. Retraining all of the model "
+    'could end elsewhere. If they never saw the samples, say so by Task(features="fixed").'
+)
 LATER = frozenset({"margin", "last_layer_only"})
 """What certificates of earlier versions lack."""
 
@@ -150,11 +155,6 @@ def _guaranteed(
     what, on = (
         ("weights", "") if not features else ("weights of the last layer", " of that layer, on the same features,")
     )
-    saw = (
-        " The parts of the model that are not trained here give these features; as far as is known they were trained "
-        "on the forgotten samples, and nothing is guaranteed of what they keep of them. Retraining all of the model "
-        'could end elsewhere. If they never saw the samples, say so by Task(features="fixed").'
-    )
     proven = "as the task says; rounding is not counted" if vouched else f"{margin:.2g} of it is for rounding"
     proven = "rounding is counted" if nearer else proven
     curvature = ", the curvature there" if nearer else ""
@@ -162,8 +162,8 @@ def _guaranteed(
         f"Guaranteed: the {what}, before any noise, are within a Euclidean distance of {bound:.4g} of what exact "
         f"retraining{on} without the forgotten samples would give ({proven}). It follows from the gradient over all "
         f"retained samples, of norm {norm:.4g}{curvature}, and the weight decay, {decay:.4g}, if the loss is convex "
-        f"and weight decay acts on every parameter.{saw if features else ''} Not guaranteed: that the difference that "
-        "is left tells nothing about the samples."
+        f"and weight decay acts on every parameter.{ABOUT_FEATURES if features else ''} Not guaranteed: that the "
+        "difference that is left tells nothing about the samples."
     )
 
 

@@ -59,7 +59,7 @@ def residual_gradient(task: Task, model: nn.Module, residual: Tensor) -> Residua
         if isinstance(found, str):
             plain = norm(objective.objective_gradient(task, model, residual))
             found = ResidualGradient(plain, None if task.convex else found, vouched=bool(task.convex))
-    return replace(found, features=task.features != "fixed" and _has_features(model))
+    return replace(found, features=task.features != "fixed" and has_features(model))
 
 
 def why_not_linear(task: Task, model: nn.Module) -> str | None:
@@ -70,7 +70,8 @@ def why_not_linear(task: Task, model: nn.Module) -> str | None:
     return doubt_of_model(model) or doubt_of_loss(task.loss_module) or doubt_of_aliases(task, model, layer.parameters())
 
 
-def _has_features(model: nn.Module) -> bool:
+def has_features(model: nn.Module) -> bool:
+    """Whether the model has parts that are not trained now, and may have been on other samples."""
     frozen = any(not weight.requires_grad for weight in model.parameters())
     return frozen or any(buffer.is_floating_point() for buffer in model.buffers())
 

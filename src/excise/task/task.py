@@ -298,7 +298,10 @@ class Task:
 
     def cross_entropy_weights(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """The s of every sample with ∇²ℓ = s (diag(p) - ppᵀ); None for losses other than cross-entropy."""
-        weights = self._sample_losses.cross_entropy_weights(outputs, targets)
+        try:
+            weights = self._sample_losses.cross_entropy_weights(outputs, targets)
+        except IndexError as error:
+            raise _labels_out_of_range(outputs, error) from None
         return None if weights is None else weights / self.loss_scale
 
     @asked("loss")
@@ -307,10 +310,7 @@ class Task:
         try:
             losses = self._sample_losses(outputs, targets)
         except IndexError as error:
-            raise InputError(
-                f"loss can't be computed of outputs {tuple(outputs.shape)}: {error} Labels must be from 0 to "
-                f"{outputs.shape[-1] - 1}, one for each output of the model; number the classes anew, or check targets."
-            ) from None
+            raise _labels_out_of_range(outputs, error) from None
         broadcast = losses.ndim > 1 and targets.ndim == 1 and outputs.shape[-1] == 1  # (n, 1) against (n,)
         if losses.ndim == 0 or len(losses) != len(targets) or broadcast:
             raise InputError(
@@ -347,3 +347,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def _labels_out_of_range(outputs: Tensor, error: IndexError) -> InputError:
+    return InputError(
+        f"loss can't be computed of outputs {tuple(outputs.shape)}: {error} Labels must be from 0 to "
+        f"{outputs.shape[-1] - 1}, one for each output of the model; number the classes anew, or check targets."
+    )

@@ -28,6 +28,10 @@ from excise.unlearning.step import Step
 BY_HEART = 0.4  # distance (Kolmogorov-Smirnov) of training samples' margins to held-out ones
 MOST_OF_CLASS = 0.05  # share of a class that a request may take before it counts as a part of the class
 NEAR_MINIMUM = 0.03  # share of the weights' length that a model may be away from its minimum to count as trained to it
+NOT_AT_MINIMUM = (
+    "the model is linear, but not at the minimum of its objective, where retraining would not end either (method "
+    "exact goes there all the same)"
+)
 HARD = 0.1  # share of the training samples, those of smallest margin, that count as hard
 
 
@@ -51,6 +55,8 @@ class Prepared:
     by_heart: bool
     """Whether their margins are nowhere near those of held-out samples."""
     made: dict[str, Any]
+    note: str = ""
+    """What else there is to say of the choice."""
 
 
 @register("auto")
@@ -79,6 +85,7 @@ class Auto:
         prepared = Prepared(choose(workspace), ids, None, False, {})
         if isinstance(prepared.usual.method, Exact) and not _is_at_minimum(workspace, prepared, model, ids):
             prepared.usual = choose(workspace, exactly=False)
+            prepared.note = NOT_AT_MINIMUM
         if isinstance(prepared.usual.method, Calibrated) and can_predict(workspace):
             with evaluating(model):
                 answered = Answered.by(workspace, model, ids)
@@ -96,7 +103,7 @@ class Auto:
         made = _made(workspace, prepared, choice.method, model, prepared.ids[~torch.isin(prepared.ids, earlier)])
         done = choice.method.apply(workspace, made, model, removal)
         said = f"method {_name(choice.method)} was chosen, since {choice.why}"
-        return dataclasses.replace(done, shortened="; ".join(filter(None, [said, done.shortened])))
+        return dataclasses.replace(done, shortened="; ".join(filter(None, [said, prepared.note, done.shortened])))
 
 
 def choose(workspace: Workspace, *, exactly: bool = True) -> Choice:

@@ -25,6 +25,13 @@ Kept = dict[bytes, list[Tensor]]
 """Embedding and target by the hash of the sample."""
 
 
+def _outline(name: str, module: nn.Module) -> list[object]:
+    """What of a module decides its outputs besides its weights: its type, code and plain attributes."""
+    public = {key: value for key, value in vars(module).items() if key[0] != "_" and key != "training"}
+    plain = {key: value for key, value in public.items() if isinstance(value, bool | int | float | str)}
+    return [name, type(module).__module__, type(module).__qualname__, module.extra_repr(), plain, type(module).forward]
+
+
 @dataclass(frozen=True)
 class EmbeddingFile:
     """Embeddings and targets under the hashes of their samples. It is as secret as the samples are."""
@@ -39,7 +46,8 @@ class EmbeddingFile:
             if id(tensor) not in own:
                 update(digest, name)
                 update(digest, tensor.detach())
-        update(digest, repr(described([type(task.model).__qualname__, task.forward, task.collate])))
+        parts = [_outline(name, module) for name, module in task.model.named_modules() if module is not layer]
+        update(digest, repr(described([parts, task.forward, task.collate])))
         return EmbeddingFile(Path(folder).expanduser() / f"embeddings-{digest.hexdigest()[:24]}.safetensors")
 
     def read(self) -> Kept:

@@ -18,17 +18,20 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from excise.errors import NeverSupportedError
+from excise.privacy.certificate import ABOUT_FEATURES, Certificate
 from excise.privacy.heads import linear_head
+from excise.privacy.sightings import ALIKE, disagreement, seen_again, sight
 from excise.privacy.sightings import Head as LayerOfModel
-from excise.privacy.sightings import disagreement, sight
 from excise.task.fingerprint import sample_digest
 from excise.task.ids import Ids, all_but
 from excise.task.requests import Request
 from excise.task.task import Task, evaluating
-from excise.unlearning.embeddings import EmbeddingFile
+from excise.unlearning.embeddings import EmbeddingFile, Kept
 from excise.unlearning.exact import why_not_head
 from excise.unlearning.forgotten import Forgotten
 from excise.unlearning.unlearner import Unlearner
+
+CHECKED = 8  # embeddings in a file that are computed anew, to see whether they still hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +75,8 @@ class Head:
             scores={one.replace("(model)", name): score for one, score in done.scores.items()},
             _read=lambda: task.fingerprint,
             _fingerprint=[],
+            _certify=None if done._certify is None else lambda: _of_whole(task, done.certificate),
+            _certificate=[_of_whole(task, one) for one in done._certificate],
         )
 
     def attached(self, layer: nn.Module) -> nn.Module:
@@ -85,6 +90,13 @@ class Head:
         layer = linear_head(self.whole.model)
         names = [name for name, module in self.whole.model.named_modules() if module is layer]
         return str(names[0])
+
+
+def _of_whole(task: Task, found: Certificate) -> Certificate:
+    """The certificate of a layer as that of the model around it, which may have seen the samples."""
+    if task.features == "fixed" or found.bound is None:
+        return found
+    return replace(found, reason=found.reason + ABOUT_FEATURES, last_layer_only=True)
 
 
 def head(task: Task, *, cache: str | Path | None = None) -> Head:
@@ -132,6 +144,8 @@ def _embedded(task: Task, model: LayerOfModel, dataset: Any, file: EmbeddingFile
         rows, targets = _seen(task, model, torch.arange(count), dataset)
         return TensorDataset(rows, targets)
     hashes, kept = [sample_digest(task, place) for place in range(count)], file.read()
+    if not _still_hold(task, model, dataset, hashes, kept):
+        kept = {}
     missing = torch.tensor([place for place, one in enumerate(hashes) if one not in kept], dtype=torch.long)
     if len(missing):
         rows, targets = _seen(task, model, missing, dataset)
@@ -143,12 +157,26 @@ def _embedded(task: Task, model: LayerOfModel, dataset: Any, file: EmbeddingFile
     return TensorDataset(rows.to(device), targets.to(device))
 
 
+def _still_hold(task: Task, model: LayerOfModel, dataset: Any, hashes: list[bytes], kept: Kept) -> bool:
+    """Whether the network says of some samples what is kept of them: not all that it depends on has a hash."""
+    known = [place for place, one in enumerate(hashes) if one in kept][:CHECKED]
+    if not known:
+        return True
+    rows, _ = _seen(task, model, torch.tensor(known), dataset)
+    said = torch.stack([kept[hashes[place]][0] for place in known])
+    return said.shape == rows.shape and torch.allclose(
+        said, rows.cpu(), rtol=ALIKE, atol=ALIKE * float(said.abs().max())
+    )
+
+
 def _seen(task: Task, model: LayerOfModel, places: Tensor, dataset: Any) -> tuple[Tensor, Tensor]:
-    """What the layer sees of samples, one row each, and their targets."""
+    """What the layer sees of samples, one row each, and their targets; whatever company they are in."""
     rows, targets = [], []
     for some in places.split(task.batch_size_within_memory(256)):
         one = sight(task, model, task.batch(some, dataset))
-        if (doubt := disagreement(task, one, one)) is not None or one.rows.shape[1] != 1:
+        again = seen_again(task, model, some, places, one) if dataset is task.samples else one
+        doubt = disagreement(task, one, one) or (again if isinstance(again, str) else None)
+        if doubt is not None or one.rows.shape[1] != 1:
             raise NeverSupportedError(
                 f"head is for models of which one linear layer is trained and is the last "
                 f"({doubt or 'it sees several rows of a sample'}); use Unlearner(task)."

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from excise._support.checks import positive
 from excise.errors import InputError, NeverSupportedError
 from excise.privacy.accountant import BudgetAccountant
-from excise.privacy.certificate import Certificate
+from excise.privacy.certificate import ABOUT_FEATURES, Certificate
+from excise.privacy.convexity import has_features, residual_gradient
 from excise.privacy.gaussian import gaussian_epsilon
 from excise.privacy.head_objective import HeadObjective, Precondition, set_trained_weights, trained_weights
 from excise.privacy.heads import linear_head
@@ -119,9 +120,11 @@ class PrivateHead:
         beta = smoothness(self.task.loss_module, layer.out_features, self.task.loss_scale)
         norm = _left(objective, weights, beta)
         epsilon = gaussian_epsilon(self.sigma, norm, delta)
+        features = self.task.features != "fixed" and has_features(self.task.model)
         words = REASON.format(epsilon=epsilon, delta=delta, sigma=self.sigma, norm=norm)
-        bound = norm / objective.mass / objective.decay
-        return Certificate(bound, "convex", words, norm / objective.mass, epsilon, delta, self.sigma)
+        words += ABOUT_FEATURES if features else ""
+        bound, mean = norm / objective.mass / objective.decay, norm / objective.mass
+        return Certificate(bound, "convex", words, mean, epsilon, delta, self.sigma, last_layer_only=features)
 
 
 def fit_private(
@@ -150,6 +153,9 @@ def fit_private(
     start = trained_weights(layer)
     drawn = add_noise(torch.zeros(start.numel(), dtype=torch.double), sigma, source or SecretSource())
     tilted = replace(kept.objective, tilt=drawn.reshape(start.shape))
+    doubt = residual_gradient(task, model, task.all_ids).why_not_convex  # by every sample, in other company too
+    if doubt is not None:
+        raise NeverSupportedError(f"fit_private is for a linear layer with a convex loss and weight decay ({doubt}).")
     weights = _minimum(tilted, start, kept.inverse, model)
     inverse = tilted.at(weights).inverse()
     trained = task.with_model(_with_weights(model, weights))
