@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,11 @@ class HeadObjective:
     tilt: Tensor | None = None
     """b, where ⟨b, W⟩ / m is added to the objective, as objective perturbation does."""
 
+    @cached_property
+    def longest(self) -> float:
+        """The length of the longest row."""
+        return float(self.rows.norm(dim=1).max())
+
     def without(self, kept: Tensor, mass: float) -> HeadObjective:
         """That of some of the samples."""
         return replace(self, rows=self.rows[kept], offset=self.offset[kept], targets=self.targets[kept], mass=mass)
@@ -78,7 +84,7 @@ class Local:
         tilt = 0.0 if self.objective.tilt is None else float((self.objective.tilt * self.weights).sum())
         return (self.total + tilt) / self.objective.mass + self.objective.decay / 2 * float(self.weights.square().sum())
 
-    @property
+    @cached_property
     def gradient(self) -> Tensor:
         """∇F."""
         plain = self._gathered(self.slopes.detach()) + self.objective.decay * self.weights
@@ -158,7 +164,7 @@ class NewtonStep:
             residual=self.missed + off + hessian_off * length,
             gradient=float(self.gradient.norm()) + off,
             least_curvature=objective.decay,
-            bend=objective.bend * float(objective.rows.norm(dim=1).max()),
+            bend=objective.bend * objective.longest,
         )
 
 

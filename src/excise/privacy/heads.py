@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks_of_all
 
+from excise.errors import NeverSupportedError
 from excise.task.losses import nonnegative_weights
 from excise.task.task import Task
 
@@ -44,6 +45,14 @@ def linear_head(model: nn.Module) -> nn.Linear | str:
         return "the linear layer's weights are no plain tensors of real numbers"
     if layer.weight.shape != (layer.out_features, layer.in_features):
         return "the linear layer's weights have another shape than it says"
+    return layer
+
+
+def head_of(model: nn.Module) -> nn.Linear:
+    """The linear layer that is all that is trained, where that is known; an error where it is not so."""
+    layer = linear_head(model)
+    if isinstance(layer, str):
+        raise NeverSupportedError(f"the model must be one of which a single linear layer is trained ({layer}).")
     return layer
 
 

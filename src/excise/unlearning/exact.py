@@ -21,7 +21,7 @@ from excise.privacy.head_objective import (
     set_trained_weights,
     trained_weights,
 )
-from excise.privacy.heads import linear_head
+from excise.privacy.heads import head_of, linear_head
 from excise.privacy.sightings import Head, disagreement, sight
 from excise.task.parameters import trainable
 from excise.task.task import Task, evaluating
@@ -121,8 +121,7 @@ class Exact:
 
     def _minimise(self, task: Task, kept: Kept, model: nn.Module, removal: Removal) -> str:
         """Put the minimum into the model's layer, and say how near to it that is."""
-        layer = linear_head(model)
-        assert isinstance(layer, nn.Linear)
+        layer = head_of(model)
         left = ~torch.isin(kept.ids, torch.tensor(sorted(removal.gone)))
         objective = kept.objective.without(left, task.mass(kept.ids[left]))
         start = trained_weights(layer)

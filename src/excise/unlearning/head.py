@@ -19,7 +19,7 @@ from torch.utils.data import TensorDataset
 
 from excise.errors import NeverSupportedError
 from excise.privacy.certificate import ABOUT_FEATURES, Certificate
-from excise.privacy.heads import linear_head
+from excise.privacy.heads import head_of
 from excise.privacy.sightings import ALIKE, disagreement, seen_again, sight
 from excise.privacy.sightings import Head as LayerOfModel
 from excise.task.fingerprint import sample_digest
@@ -87,7 +87,7 @@ class Head:
 
     @cached_property
     def _name(self) -> str:
-        layer = linear_head(self.whole.model)
+        layer = head_of(self.whole.model)
         names = [name for name, module in self.whole.model.named_modules() if module is layer]
         return str(names[0])
 
@@ -116,8 +116,7 @@ def head(task: Task, *, cache: str | Path | None = None) -> Head:
             f"head is for models of which one linear layer is trained and is the last ({why}); freeze the rest by "
             "requires_grad_(False), or use Unlearner(task)."
         )
-    layer = linear_head(task.model)
-    assert isinstance(layer, nn.Linear)
+    layer = head_of(task.model)
     file = None if cache is None else EmbeddingFile.of(task, layer, cache)
     model = LayerOfModel(task.model, layer)
     with evaluating(task.model):

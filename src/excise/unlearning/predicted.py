@@ -39,14 +39,12 @@ class Answered:
 
     retained: Margins
     held_out: Margins
-    unseen: Tensor
-    """Positions in the test set of the held-out samples."""
 
     @staticmethod
     def by(workspace: Workspace, model: nn.Module, ids: Tensor) -> Answered:
         """About these retained samples, and some held-out ones."""
         task, unseen = workspace.task, held_out_ids(workspace.task, workspace.seed)
-        return Answered(margins(task, model, ids), margins(task, model, unseen, task.test_set), unseen)
+        return Answered(margins(task, model, ids), margins(task, model, unseen, task.test_set))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from excise.privacy.certificate import ABOUT_FEATURES, Certificate
 from excise.privacy.convexity import has_features, residual_gradient
 from excise.privacy.gaussian import gaussian_epsilon
 from excise.privacy.head_objective import HeadObjective, Precondition, set_trained_weights, trained_weights
-from excise.privacy.heads import linear_head
+from excise.privacy.heads import head_of
 from excise.privacy.mechanism import NoiseSource, SecretSource, add_noise
 from excise.privacy.rounding import gamma, smoothness
 from excise.task.ids import Ids, all_but, positions
@@ -115,8 +115,7 @@ class PrivateHead:
         return self._kept.objective.without(left, self.task.mass(self._kept.ids[left]))
 
     def _certificate(self, objective: HeadObjective, weights: Tensor, delta: float) -> Certificate:
-        layer = linear_head(self.task.model)
-        assert isinstance(layer, nn.Linear)
+        layer = head_of(self.task.model)
         beta = smoothness(self.task.loss_module, layer.out_features, self.task.loss_scale)
         norm = _left(objective, weights, beta)
         epsilon = gaussian_epsilon(self.sigma, norm, delta)
@@ -148,8 +147,7 @@ def fit_private(
     kept = Exact().prepare(Workspace(task, 0, None), model, all_but([], len(task.train_set)))
     if kept is None:
         raise NeverSupportedError("fit_private is for models whose linear layer sees one row of each sample.")
-    layer = linear_head(model)
-    assert isinstance(layer, nn.Linear)
+    layer = head_of(model)
     start = trained_weights(layer)
     drawn = add_noise(torch.zeros(start.numel(), dtype=torch.double), sigma, source or SecretSource())
     tilted = replace(kept.objective, tilt=drawn.reshape(start.shape))
@@ -169,15 +167,13 @@ def _minimum(objective: HeadObjective, start: Tensor, inverse: Precondition, mod
 
 
 def _rounded(weights: Tensor, model: nn.Module) -> Tensor:
-    layer = linear_head(model)
-    assert isinstance(layer, nn.Linear)
+    layer = head_of(model)
     return weights.to(layer.weight.dtype).double()
 
 
 def _with_weights(model: nn.Module, weights: Tensor) -> nn.Module:
     copied = copy.deepcopy(model)
-    layer = linear_head(copied)
-    assert isinstance(layer, nn.Linear)
+    layer = head_of(copied)
     set_trained_weights(layer, weights)
     return copied
 
