@@ -1,0 +1,1 @@
+"""Deletion requests over years: a durable ledger, exactly-once processing, signed certificates and their verifier."""
