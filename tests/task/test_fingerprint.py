@@ -1,5 +1,6 @@
 """A training set is recognised; one that was re-ordered, shortened or exchanged is told apart, in words."""
 
+import hashlib
 from dataclasses import asdict
 
 import pytest
@@ -26,6 +27,38 @@ def test_order_is_all_that_differs_in_a_permutation(order):
     found, plain = fingerprint(order), fingerprint()
     assert found.unordered == plain.unordered
     assert (found.ordered == plain.ordered) == (list(order) == list(range(6)))
+
+
+def plainly(task):
+    """The formula, written out: a hash of the samples' hashes, and their sum."""
+    ordered, total = hashlib.sha256(), 0
+    for place in range(len(task.train_set)):
+        one = hashlib.sha256()
+        for tensor in task.batch([place]):
+            one.update(f"({tensor.dtype}, {tuple(tensor.shape)})".encode() + tensor.numpy().tobytes())
+        ordered.update(one.digest())
+        total += int(one.hexdigest(), 16)
+    keys = None
+    if task.keys is not None:
+        listed = list(task.keys)
+        places = {key: [i for i, one in enumerate(listed) if one == key] for key in dict.fromkeys(listed)}
+        keys = hashlib.sha256("".join(str((str(key), of)) for key, of in places.items()).encode()).hexdigest()
+    return Fingerprint(len(task.train_set), ordered.hexdigest(), f"{total % 2**256:064x}", keys)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=9), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_the_values_are_those_of_the_formula(rows, keyed):
+    keys = [f"k{row % 3}" for row in rows] if keyed else None
+    task = Task(nn.Linear(2, 2), nn.CrossEntropyLoss(), TensorDataset(X[rows], Y[rows]), keys=keys)
+    assert task.fingerprint == plainly(task)
+    assert hashlib.sha256(task.sample_digests).hexdigest() == task.fingerprint.ordered
+
+
+def test_the_values_are_those_of_earlier_versions():
+    found = fingerprint()  # kept models and saved records rest on it
+    assert found.ordered == "ed16d530d226b2cef2c6017836ec619eb834815c11f415519444de6524e7868c"
+    assert found.unordered == "a2290d0d4b75dc1db95c7d149de6cb0b9b80c43028f825715a5768698fafadcb"
 
 
 def test_inputs_and_targets_both_count():
@@ -80,6 +113,7 @@ def test_it_is_read_once():
     first = task.fingerprint
     assert Counting.reads == 6 + 4  # the first four twice
     assert task.with_model(nn.Linear(2, 2)).fingerprint == first
+    assert task.with_model(nn.Linear(2, 2)).sample_digests is task.sample_digests
     assert Counting.reads == 10
 
 

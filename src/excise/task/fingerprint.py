@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from excise.errors import InputError
 from excise.task.hashing import update
 
@@ -69,20 +72,19 @@ class Fingerprint:
 
 
 def fingerprint_of(task: Task) -> Fingerprint:
-    """Read the training set once, and its first samples twice."""
-    count = len(task.train_set)
-    ordered, total = hashlib.sha256(), 0
-    repeated = []
-    for place in range(count):
-        one = sample_digest(task, place)
-        if place < READ_TWICE:
-            repeated.append(one == sample_digest(task, place))
-        ordered.update(one)
-        total = (total + int.from_bytes(one, "big")) % 2**256
+    """Read the first samples once more, to see whether their hashes stay what they are."""
+    digests = task.sample_digests
     keys = None if task.keys is None else _digest_of_keys(task)
-    if not all(repeated):
-        return Fingerprint(count, None, None, keys)
-    return Fingerprint(count, ordered.hexdigest(), f"{total:064x}", keys)
+    if not all(sample_digest(task, place) == one.tobytes() for place, one in enumerate(digests[:READ_TWICE])):
+        return Fingerprint(len(digests), None, None, keys)
+    total = sum(int.from_bytes(one, "big") for one in digests) % 2**256
+    return Fingerprint(len(digests), hashlib.sha256(digests).hexdigest(), f"{total:064x}", keys)
+
+
+def digests_of(task: Task) -> NDArray[np.uint8]:
+    """SHA-256 of every sample, one row each, by one reading of the training set."""
+    read = b"".join(sample_digest(task, place) for place in range(len(task.train_set)))
+    return np.frombuffer(read, dtype=np.uint8).reshape(-1, hashlib.sha256().digest_size)
 
 
 def _digest_of_keys(task: Task) -> str:

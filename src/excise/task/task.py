@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Subset, TensorDataset, default_collate
 
@@ -25,7 +27,7 @@ from excise.task.batches import (
     tensors_in,
     to_device,
 )
-from excise.task.fingerprint import Fingerprint, fingerprint_of
+from excise.task.fingerprint import Fingerprint, digests_of, fingerprint_of
 from excise.task.hooks import capture
 from excise.task.keys import group_by_key, ids_of_keys
 from excise.task.losses import (
@@ -45,7 +47,16 @@ MOST_INPUT_VALUES = (
     400_000  # in a batch that is kept for a backward pass: 130 images of 3 × 32 × 32, 2 of 3 × 224 × 224
 )
 MOST_KEPT_VALUES = 50_000_000  # of samples that are read once and kept: 200 MB of float32
-CACHED = ("loss_module", "_sample_losses", "loss_scale", "targets", "fingerprint", "positions_of_keys", "_input_size")
+CACHED = (
+    "loss_module",
+    "_sample_losses",
+    "loss_scale",
+    "targets",
+    "sample_digests",
+    "fingerprint",
+    "positions_of_keys",
+    "_input_size",
+)
 """What of a task does not depend on its model's weights."""
 LARGEST_DECAY = 1e9  # single precision overflows far beyond
 Forward = Callable[[nn.Module, Batch], tuple[Tensor, Tensor]]
@@ -200,8 +211,13 @@ class Task:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """By what the training set is recognised; one reading of it."""
+        """By what the training set is recognised."""
         return fingerprint_of(self)
+
+    @cached_property
+    def sample_digests(self) -> NDArray[np.uint8]:
+        """SHA-256 of every training sample, input and target, one row each; one reading of the set."""
+        return digests_of(self)
 
     @property
     def all_ids(self) -> Tensor:
