@@ -78,7 +78,7 @@ def fingerprint_of(task: Task) -> Fingerprint:
     if not all(sample_digest(task, place) == one.tobytes() for place, one in enumerate(digests[:READ_TWICE])):
         return Fingerprint(len(digests), None, None, keys)
     total = sum(int.from_bytes(one, "big") for one in digests) % 2**256
-    return Fingerprint(len(digests), hashlib.sha256(digests).hexdigest(), f"{total:064x}", keys)
+    return Fingerprint(len(digests), hashlib.sha256(digests.tobytes()).hexdigest(), f"{total:064x}", keys)
 
 
 def digests_of(task: Task) -> NDArray[np.uint8]:
