@@ -269,7 +269,7 @@ def test_a_misspelt_field_is_an_error(usual):
 def test_templates_and_style_come_with_the_package(full):
     source, *_ = environment().loader.get_source(environment(), "page.html")
     included = set(re.findall(r'include "(.*?)"', source))
-    assert included | {"page.html", "parts.html"} == set(environment().list_templates())
+    assert included | {"page.html", "parts.html", "certificate.html"} == set(environment().list_templates())
     assert len(included) == 13
     assert "prefers-color-scheme: dark" in stylesheet()
     assert stylesheet() in full
