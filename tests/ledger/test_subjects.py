@@ -107,6 +107,8 @@ def test_keys_samples_and_functions():
     assert found(own, "row", "0", "1", "2") == [(0, 1, 2, 3), (4, 5), ()]
     assert found(own, "key", "x", "ann") == [(0, 1, 2, 3, 4, 5), ()]
     assert found(own, "who", "ann") == [(0, 2)]
+    by_column = Subjects(task_of(SETS["a mapping"], keys=["other"] * 6), {"key": "email"})
+    assert found(by_column, "key", "ann", "other") == [(0, 2), ()]
     assert plain.types == ["key", "sample"]
     assert own.types == ["key", "row", "who"]
 
