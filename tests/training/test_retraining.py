@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import json
 import os
 import random
 import subprocess
@@ -20,6 +21,7 @@ from excise import InputError, Task, fit
 from excise.evidence.auditing import audit
 from excise.task.hashing import hash_of_model
 from excise.task.ids import all_but
+from excise.training import model_cache
 from excise.training.model_cache import DamagedWarning, NotKeptWarning
 from excise.training.retraining import fresh, retrain, retrainings, seeded
 
@@ -233,6 +235,21 @@ def test_a_second_audit_trains_nothing(tmp_path):
     assert audit(task, task.model, task.model, [1, 3], retrained=2, cache=tmp_path) == one
     audit(task, task.model, task.model, [1, 3], retrained=3, cache=tmp_path)
     assert len(asked) == 3
+
+
+def test_the_file_says_what_was_left_out_and_one_that_does_not_is_read_as_before(tmp_path):
+    task, asked = counting(problem())
+    retrain(task, [3, 1], seed=0, cache=tmp_path)
+    (file,) = tmp_path.iterdir()
+    with safe_open(file, framework="pt") as opened:
+        record = opened.metadata()
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+    assert json.loads(record["trained_on"]) == {"train_set": task.fingerprint.ordered, "left_out": [1, 3]}
+    earlier = {name: value for name, value in record.items() if name not in ("trained_on", "sha256")}
+    seal = model_cache._hash_of_content(tensors, earlier)
+    file.write_bytes(save(tensors, earlier | {"sha256": seal}))
+    assert retrain(task, [1, 3], seed=0, cache=tmp_path).from_cache
+    assert len(asked) == 1
 
 
 def test_without_a_cache_nothing_is_written(tmp_path, monkeypatch):

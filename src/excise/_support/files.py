@@ -41,9 +41,9 @@ def whole_file(path: str | Path, *, mode: int | None = None) -> Iterator[Path]:
             final = mode if mode is not None else stat.S_IMODE((target if target.exists() else draft).stat().st_mode)
             yield draft
             draft.chmod(final)  # some libraries write a new file in place of the draft, for the owner's eyes only
-            _force_to_disk(draft)
+            force_to_disk(draft)
             draft.replace(target)
-            _force_to_disk(target.parent)
+            force_to_disk(target.parent)
 
 
 def write_json(path: str | Path, record: Mapping[str, Any]) -> None:
@@ -92,7 +92,8 @@ def _place(path: Path) -> Path:
     raise InputError(f"{path}: could not be written (it is {what}); name a file.")
 
 
-def _force_to_disk(path: Path) -> None:
+def force_to_disk(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -18,8 +18,13 @@ PLAIN = bool | int | float | complex | str | bytes | Path | None
 
 def hash_of_model(model: nn.Module) -> str:
     """SHA-256 of a model's weights, names and shapes."""
+    return hash_of_weights(model.state_dict())
+
+
+def hash_of_weights(state: Mapping[str, Tensor]) -> str:
+    """The same of a state dict."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(state.items()):
         update(digest, name)
         update(digest, tensor)
     return digest.hexdigest()

@@ -29,6 +29,8 @@ from excise.training.trace import GradientTrace, Named
 OF_TRACE = ("__gradients_0__.", "__gradients_1__.", "__parameters_0__.", "__parameters_1__.")
 """What the names of a trace's tensors begin with, beside the weights in a file."""
 SEAL = "sha256"  # of all else in a file
+TRAINED_ON = "trained_on"
+"""In a file's record: ``{"train_set": hash, "left_out": positions}``, so that it is known of which samples it knows."""
 
 
 class NotKeptWarning(UserWarning):
@@ -68,13 +70,16 @@ def content_key(task: Task, *parts: Any) -> str | None:
     return hashlib.sha256(repr(everything).encode()).hexdigest()[:24]
 
 
-def kept_model(file: Path | None, like: nn.Module, make: Callable[[], Fitted]) -> KeptModel:
+def kept_model(
+    file: Path | None, like: nn.Module, make: Callable[[], Fitted], *, trained_on: Mapping[str, Any] | None = None
+) -> KeptModel:
     """The model from its file, or else made now and kept there; with None for the file, just made.
 
     Args:
         file: Its name must change with what the model depends on, as by ``content_key``.
         like: A model of the same architecture, on the device that is wanted.
         make: Trains the model.
+        trained_on: The training set, and what was left out of it, for the file's record (see ``TRAINED_ON``).
     """
     found = None if file is None else read_model(file, like)
     if found is not None:
@@ -85,7 +90,7 @@ def kept_model(file: Path | None, like: nn.Module, make: Callable[[], Fitted]) -
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_model(file, made, like)
+            write_model(file, made, like, trained_on=trained_on)
         except (OSError, ValueError) as error:  # also where the model itself is not sound
             reason = str(error).rstrip(".")
             warn(
@@ -123,7 +128,7 @@ def read_model(file: Path, like: nn.Module) -> KeptModel | None:
         return None
 
 
-def write_model(file: Path, made: KeptModel, like: nn.Module) -> None:
+def write_model(file: Path, made: KeptModel, like: nn.Module, *, trained_on: Mapping[str, Any] | None = None) -> None:
     """Write the model, its losses and its trace; what can't be written is an InputError."""
     fitted, trace = made.fitted, made.fitted.trace
     tensors = portable_state(fitted.model)
@@ -131,7 +136,14 @@ def write_model(file: Path, made: KeptModel, like: nn.Module) -> None:
     if trace is not None:
         for beginning, named in zip(OF_TRACE, (*trace.gradients, *trace.parameters), strict=True):
             tensors |= {beginning + name: tensor.contiguous().clone() for name, tensor in named.items()}
-    values = {"key": file.name, "seconds": fitted.seconds, "took": made.seconds, "losses": fitted.losses}
+    values: dict[str, Any] = {
+        "key": file.name,
+        "seconds": fitted.seconds,
+        "took": made.seconds,
+        "losses": fitted.losses,
+    }
+    if trained_on is not None:
+        values[TRAINED_ON] = dict(trained_on)
     record = {name: json.dumps(value) for name, value in values.items()}
     if file.is_symlink():
         with naming(file):

@@ -45,7 +45,7 @@ def retrain(
     architecture, recipe and seed. A recipe of your own is known by its code, the options it is given and the plain
     values (numbers, text, tensors, and mappings or tuples of these) it reads, not by the functions it calls; clear the
     folder after changing these. A recipe finds the global randomness of torch, numpy and Python seeded, and leaves no
-    trace in it.
+    trace in it. The file says which samples were left out, so that it is found once others are to be forgotten.
     """
     return _made_once(task, positions(forget, len(task.train_set)), seed, cache, progress=progress)
 
@@ -63,7 +63,8 @@ def _made_once(task: Task, gone: Tensor, seed: int, cache: str | Path | None, *,
     def train() -> Fitted:
         return Fitted(_train(task, all_but(gone, len(task.train_set)), seed, progress=progress).eval(), (), 0.0)
 
-    found = kept_model(file, task.model, train)
+    trained_on = None if file is None else {"train_set": task.fingerprint.ordered, "left_out": sorted(gone.tolist())}
+    found = kept_model(file, task.model, train, trained_on=trained_on)
     return Retrained(found.fitted.model, found.seconds, found.from_file)
 
 
