@@ -90,7 +90,7 @@ class LedgerKeys:
             )
         return cls(public_key, sub_keys, private)
 
-    def hmac_of(self, kind: Kind, message: bytes) -> bytes:
+    def hmac_of(self, kind: str, message: bytes) -> bytes:
         """HMAC-SHA256 of a message under a key for this kind alone: without it no guess can be checked."""
         if kind not in self._sub_keys:
             raise InputError(f"kind must be one of {', '.join(self._sub_keys)}, not {kind!r:.80}.")
