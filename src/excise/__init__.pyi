@@ -22,6 +22,9 @@ from .estimators.unfitting import unfit as unfit
 from .evidence.auditing import Audit as Audit
 from .evidence.auditing import audit as audit
 from .evidence.effort import Effort as Effort
+from .ledger.identities import Identity as Identity
+from .ledger.ledger import Ledger as Ledger
+from .ledger.policy import Policy as Policy
 from .privacy.accountant import BudgetAccountant as BudgetAccountant
 from .privacy.accountant import RetrainRequired as RetrainRequired
 from .privacy.certificate import Certificate as Certificate

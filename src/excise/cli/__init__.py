@@ -14,7 +14,7 @@ import click
 
 import excise
 from excise._support.visible import visible
-from excise.cli import audit, compare, demo, forget, population, reproduce, slices, statistics, unfit, verify
+from excise.cli import audit, compare, demo, forget, population, reproduce, requests, slices, statistics, unfit, verify
 from excise.errors import ExciseError
 
 COMMANDS = (
@@ -23,11 +23,12 @@ COMMANDS = (
     unfit.unfit,
     slices.slices,
     audit.audit,
+    requests.requests,
+    verify.verify,
     compare.compare,
     population.population,
     demo.demo,
     reproduce.reproduce,
-    verify.verify,
 )
 INTERRUPTED = 130  # 128 and the number of the signal
 

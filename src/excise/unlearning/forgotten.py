@@ -134,6 +134,11 @@ class Forgotten:
         """An outcome from its record (see ``as_dict``) and its model."""
         names = {one.name for one in fields(cls) if one.name[0] != "_"} - {"model", "before"} | {"fingerprint"}
         needed = names - LATER
+        if isinstance(record, Mapping) and "ledger" in record:
+            raise InputError(
+                f"{whose} is a model version of a ledger, which alone knows what is gone from it; later requests go "
+                "through the ledger, see excise requests submit."
+            )
         if not isinstance(record, Mapping) or not needed <= set(record):
             missing = sorted(needed - set(record)) if isinstance(record, Mapping) else sorted(needed)
             raise InputError(f"{whose} is no record of a deletion by excise, or is damaged: it lacks {missing[0]}.")

@@ -1,0 +1,162 @@
+"""A batch of requests: which of a subject's samples are still in the model, and how each request will be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, or_, select
+
+from excise.errors import ExciseError, InputError
+from excise.ledger.events import Entry
+from excise.ledger.schema import DELETED, IDENTITIES, REQUESTS
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from excise.ledger.identities import HmacOf
+    from excise.ledger.policy import Policy
+    from excise.ledger.subjects import Subjects
+    from excise.ledger.training_set import TrainingSet
+
+NOBODY = "No sample of this subject is in the training set of the model, by the identities that the request names."
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that was taken from the queue."""
+
+    subject_request_id: str
+    received_time: str
+    due_date: str
+    attempts: int
+    identities: tuple[tuple[str, str], ...]
+    """Type and digest of each."""
+    resumed: bool
+    """Whether a worker had begun it, and did not get to its end."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a request will be answered: its samples, or why there are none to delete."""
+
+    asked: Asked
+    positions: tuple[int, ...] = ()
+    leaves: tuple[str, ...] = ()
+    answered_by: str | None = None
+    """An earlier request that deleted the samples."""
+    denied: str | None = None
+    error: str | None = None
+    """Why its subject could not be looked for."""
+
+
+def take(connection: Connection, policy: Policy, now: str) -> list[Asked]:
+    """The requests that are next, in the order in which they are due; the same again if they are not finished."""
+    due = or_(REQUESTS.c.next_attempt_time.is_(None), REQUESTS.c.next_attempt_time <= now)
+    waiting = (REQUESTS.c.status == "pending") & due & (REQUESTS.c.attempts < policy.attempts)
+    query = (
+        select(REQUESTS)
+        .where(or_(waiting, REQUESTS.c.status == "in_progress"))
+        .order_by(REQUESTS.c.due_date, REQUESTS.c.number)
+        .limit(policy.batch)
+        .with_for_update(skip_locked=True)
+    )
+    rows = connection.execute(query).mappings().all()
+    together = [rows[0]] if rows and rows[0]["alone"] else _until_alone(rows)
+    return [_asked(connection, row) for row in together]
+
+
+def asked_by(connection: Connection, subject_request_id: str) -> Asked:
+    """One request, whatever its status."""
+    query = select(REQUESTS).where(REQUESTS.c.subject_request_id == subject_request_id)
+    row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        raise InputError(f"the ledger has no request {subject_request_id!r:.140}; excise requests list shows all.")
+    return _asked(connection, row)
+
+
+def stopped(connection: Connection) -> list[Asked]:
+    """The requests that only a retraining can answer."""
+    query = select(REQUESTS).where(REQUESTS.c.status == "requires_retraining").order_by(REQUESTS.c.number)
+    return [_asked(connection, row) for row in connection.execute(query).mappings().all()]
+
+
+def _until_alone(rows: Sequence[Any]) -> list[Any]:
+    end = next((place for place, row in enumerate(rows) if row["alone"]), len(rows))
+    return list(rows[:end])
+
+
+def _asked(connection: Connection, row: Any) -> Asked:
+    name = row["subject_request_id"]
+    query = select(IDENTITIES.c.identity_type, IDENTITIES.c.digest).where(IDENTITIES.c.subject_request_id == name)
+    identities = tuple((kind, digest) for kind, digest in connection.execute(query.order_by(IDENTITIES.c.place)))
+    resumed = row["status"] == "in_progress"
+    return Asked(name, row["received_time"], row["due_date"], row["attempts"], identities, resumed)
+
+
+def begun(batch: Sequence[Asked], worker: str) -> list[Entry]:
+    """The events by which requests are taken."""
+    return [Entry("resumed" if one.resumed else "started", {"worker": worker}, one.subject_request_id) for one in batch]
+
+
+def answers_to(
+    batch: Sequence[Asked], subjects: Subjects, training_set: TrainingSet, connection: Connection, hmac_of: HmacOf
+) -> list[Answer]:
+    """Look up each subject's samples; those that an earlier request has, of this batch or before, are its own."""
+    found: list[Answer] = []
+    taken: dict[int, str] = {}
+    for asked in batch:
+        answer = _answer(asked, subjects, training_set, connection, hmac_of, taken)
+        taken |= dict.fromkeys(answer.positions, asked.subject_request_id)
+        found.append(answer)
+    return found
+
+
+def _answer(
+    asked: Asked,
+    subjects: Subjects,
+    training_set: TrainingSet,
+    connection: Connection,
+    hmac_of: HmacOf,
+    taken: dict[int, str],
+) -> Answer:
+    try:
+        found = subjects.find(asked.identities, hmac_of)
+        owned = sorted({place for places in found.values() for place in places})
+    except ExciseError as error:
+        return Answer(asked, error=str(error))
+    left = [place for place in owned if place not in training_set.gone and place not in taken]
+    if left:
+        return Answer(asked, tuple(left), tuple(training_set.leaves_of(left)))
+    earlier = next((taken[place] for place in owned if place in taken), None) or _earlier(
+        connection, asked, training_set.leaves_of(owned)
+    )
+    return Answer(asked, answered_by=earlier) if earlier else Answer(asked, denied=NOBODY)
+
+
+def _earlier(connection: Connection, asked: Asked, leaves: Sequence[str]) -> str | None:
+    """The completed request that deleted these samples, or one of the same subject where the rows are gone."""
+    if leaves:
+        by_leaf = select(DELETED.c.subject_request_id).where(DELETED.c.leaf.in_(list(leaves)[:500])).limit(1)
+        return connection.execute(by_leaf).scalar()
+    same = (
+        select(REQUESTS.c.subject_request_id)
+        .join(IDENTITIES, IDENTITIES.c.subject_request_id == REQUESTS.c.subject_request_id)
+        .where(IDENTITIES.c.digest.in_([digest for _, digest in asked.identities]))
+        .where(REQUESTS.c.status == "completed", REQUESTS.c.answered_by.is_(None))
+        .order_by(REQUESTS.c.number)
+        .limit(1)
+    )
+    return connection.execute(same).scalar()
+
+
+def next_attempt(asked: Asked, error: str, now: datetime) -> Entry:
+    """The event of an attempt that failed: the next one comes later and later."""
+    from datetime import timedelta
+
+    from excise.ledger.times import written
+
+    pause = timedelta(minutes=2 ** min(asked.attempts, 10))
+    body = {"attempts": asked.attempts + 1, "error": error, "next_attempt_time": written(now + pause)}
+    return Entry("failed", body, asked.subject_request_id)
