@@ -23,7 +23,7 @@ from excise.task.hashing import hash_of_model
 from excise.task.weights import save_weights
 
 STEP = Policy(method="step")
-PATIENT = Policy(method="step", guard=None, points=None)
+ONE = Policy(method="step", guard=None, points=None, batch=1)
 
 
 def submit(ledger, *people):
@@ -263,9 +263,34 @@ def test_a_worker_whose_turn_was_taken_writes_nothing(ledger, task, clock, monke
         return carried
 
     monkeypatch.setattr(processing, "carry_out", outlive)
-    with pytest.raises(TurnLost, match=r"another has taken over|new model version"):
+    with pytest.raises(TurnLost, match=r"another has taken over|meanwhile"):
         slow.step()
     assert [one.number for one in ledger.lineage()] == [0, 1]
+    assert [one.kind for one in ledger.events("r-3x")].count("completed") == 1
+    assert verify_ledger(ledger).is_whole
+
+
+def test_two_workers_that_both_believe_to_have_the_turn_answer_once(ledger, task, monkeypatch):
+    """As by clocks that differ by more than a lease."""
+    ledger.submit("nobody", subject_request_id="none")
+    submit(ledger, 3)
+    monkeypatch.setattr("excise.ledger.turns.Turns.require", lambda *_: None)
+    monkeypatch.setattr("excise.ledger.turns.Turns._is_mine", lambda _: True)
+    slow, quick = Worker(ledger, task, ONE), Worker(ledger, task, ONE)
+    from excise.ledger import processing
+
+    real = processing.answers_to
+
+    def outrun(*arguments):
+        found = real(*arguments)
+        monkeypatch.setattr(processing, "answers_to", real)
+        assert len(quick.run()) == 2
+        return found
+
+    monkeypatch.setattr(processing, "answers_to", outrun)
+    with pytest.raises(TurnLost, match="meanwhile"):
+        slow.step()
+    assert [one.kind for one in ledger.events("none")].count("denied") == 1
     assert [one.kind for one in ledger.events("r-3x")].count("completed") == 1
     assert verify_ledger(ledger).is_whole
 

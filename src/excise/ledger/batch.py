@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from excise.ledger.subjects import Subjects
     from excise.ledger.training_set import TrainingSet
 
+AT_ONCE = 500
 NOBODY = "No sample of this subject is in the training set of the model, by the identities that the request names."
 
 
@@ -33,8 +34,13 @@ class Asked:
     attempts: int
     identities: tuple[tuple[str, str], ...]
     """Type and digest of each."""
-    resumed: bool
-    """Whether a worker had begun it, and did not get to its end."""
+    status: str
+    """Before it was taken."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether a worker had begun it, and did not get to its end."""
+        return self.status == "in_progress"
 
 
 @dataclass(frozen=True)
@@ -91,8 +97,20 @@ def _asked(connection: Connection, row: Any) -> Asked:
     name = row["subject_request_id"]
     query = select(IDENTITIES.c.identity_type, IDENTITIES.c.digest).where(IDENTITIES.c.subject_request_id == name)
     identities = tuple((kind, digest) for kind, digest in connection.execute(query.order_by(IDENTITIES.c.place)))
-    resumed = row["status"] == "in_progress"
-    return Asked(name, row["received_time"], row["due_date"], row["attempts"], identities, resumed)
+    return Asked(name, row["received_time"], row["due_date"], row["attempts"], identities, row["status"])
+
+
+def are_as_taken(connection: Connection, batch: Sequence[Asked]) -> bool:
+    """Whether all of these still wait for their answer, which no one else can give until the transaction is over."""
+    for start in range(0, len(batch), AT_ONCE):
+        some = {one.subject_request_id: one for one in batch[start : start + AT_ONCE]}
+        query = select(REQUESTS.c.subject_request_id, REQUESTS.c.status, REQUESTS.c.attempts)
+        chosen = query.where(REQUESTS.c.subject_request_id.in_(list(some))).order_by(REQUESTS.c.subject_request_id)
+        for name, status, attempts in connection.execute(chosen.with_for_update()):
+            taken = "requires_retraining" if some[name].status == "requires_retraining" else "in_progress"
+            if (status, attempts) != (taken, some[name].attempts):
+                return False
+    return True
 
 
 def begun(batch: Sequence[Asked], worker: str) -> list[Entry]:

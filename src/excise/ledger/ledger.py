@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +20,7 @@ from excise.ledger.events import Entry, Event, append, read_events
 from excise.ledger.identities import Identity, Submission, digest
 from excise.ledger.keys import LedgerKeys
 from excise.ledger.projection import project
-from excise.ledger.request import STATUSES, DeletionRequest, request_of
+from excise.ledger.request import DONE, STATUSES, DeletionRequest, request_of
 from excise.ledger.schema import CERTIFICATES, IDENTITIES, LEDGERS, REQUESTS
 from excise.ledger.times import Clock, admitted_time, now, one_month_after, written
 
@@ -140,13 +140,14 @@ class Ledger:
         wanted: list[ColumnElement[bool]] = []
         if status is not None:
             wanted.append(REQUESTS.c.status == choice(status, STATUSES, "status"))
+        if due_within is not None:
+            end = (self.clock() + timedelta(days=due_within)).replace(hour=23, minute=59, second=59)
+            wanted += [REQUESTS.c.status.not_in(DONE), REQUESTS.c.due_date <= written(end)]
         query = select(REQUESTS).where(*wanted).order_by(REQUESTS.c.due_date, REQUESTS.c.number).limit(limit)
         with self.database.reading() as connection:
             rows = connection.execution_options(yield_per=AT_ONCE).execute(query).mappings()
             for part in rows.partitions(AT_ONCE):
-                for one in self._with_identities(connection, part):
-                    if due_within is None or (one.days_left is not None and one.days_left <= due_within):
-                        yield one
+                yield from self._with_identities(connection, part)
 
     def request(self, subject_request_id: str) -> DeletionRequest:
         """One request."""

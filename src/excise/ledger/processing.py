@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, insert, select
 
 from excise.errors import ExciseError, InputError, NothingForgotten
-from excise.ledger.batch import Answer, Asked, answers_to, begun, next_attempt, stopped, take
+from excise.ledger.batch import Answer, Asked, answers_to, are_as_taken, begun, next_attempt, stopped, take
 from excise.ledger.budget import agreed, budget_of
 from excise.ledger.carrying_out import Carried, carry_out
 from excise.ledger.certificate_body import certificate_body
@@ -240,10 +240,7 @@ class Worker:
                 "deleted": {one.asked.subject_request_id: list(one.leaves) for one in answers if one.leaves},
             }
         with self.ledger.writing() as (connection, record):
-            self._turns.require(connection)
-            now = head_version(connection)
-            if now is None or now.version != head.version:
-                raise TurnLost("another worker has made a new model version meanwhile; begin again.")
+            self._require_own(connection, head, answers)
             new = None
             if written_version is not None:
                 record([Entry("version", written_version)])
@@ -292,12 +289,12 @@ class Worker:
         """A gate stands in the way: of one request, which stops, or of several, which are then tried one by one."""
         self._tell(str(error))
         if len(asking) > 1:
-            return self._set_apart(asking)
+            return self._set_apart(head, asking)
         name = asking[0].asked.subject_request_id
         evidence = getattr(error, "evidence", {})
         body = {"reason": str(error), "evidence": evidence, "head_version": head.version}
         with self.ledger.writing() as (connection, record):
-            self._turns.require(connection)
+            self._require_own(connection, head, answers)
             others = _without(answers, asking[0])
             done = self._answered(connection, record, head, None, others, None)
             record([Entry("requires_retraining", body, name)])
@@ -309,20 +306,27 @@ class Worker:
         """Something went wrong on the way: of one request, which is tried again later, or of several."""
         self._tell(f"{type(error).__name__}: {error}")
         if len(asking) > 1:
-            return self._set_apart(asking)
+            return self._set_apart(head, asking)
         # what other code says may hold values of samples
         said = str(error) if isinstance(error, ExciseError) else f"a {type(error).__name__}"
         with self.ledger.writing() as (connection, record):
-            self._turns.require(connection)
+            self._require_own(connection, head, answers)
             others = _without(answers, asking[0])
             done = self._answered(connection, record, head, None, others, None)
             record([next_attempt(asking[0].asked, said, self.ledger.clock())])
         return done + Processed(failed=(asking[0].asked.subject_request_id,))
 
-    def _set_apart(self, asking: Sequence[Answer]) -> Processed:
+    def _require_own(self, connection: Connection, head: Version, answers: Sequence[Answer]) -> None:
+        """Raise ``TurnLost`` if anyone else was at the model or at these requests, whatever the clocks say."""
+        self._turns.require(connection)
+        now = head_version(connection)
+        if now is None or now.version != head.version or not are_as_taken(connection, [one.asked for one in answers]):
+            raise TurnLost("another worker has carried out these requests, or others, meanwhile; begin again.")
+
+    def _set_apart(self, head: Version, asking: Sequence[Answer]) -> Processed:
         self._tell(f"trying the {len(asking)} requests one by one")
         with self.ledger.writing() as (connection, record):
-            self._turns.require(connection)
+            self._require_own(connection, head, asking)
             record([Entry("set_apart", {}, one.asked.subject_request_id) for one in asking])
         return Processed()
 
