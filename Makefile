@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo quick test fuzz cases kills lint docs benchmark clean
+.PHONY: demo quick test fuzz cases kills flips lint docs benchmark clean
 
 demo: .venv/ready
 	$(BIN)/excise demo
@@ -19,9 +19,15 @@ test: .venv/ready lint
 cases: .venv/ready
 	EXCISE_CASES=200 $(BIN)/pytest -n 2 --dist worksteal tests/estimators
 
-# 200 times kill -9 while files are written, of which make test does 20.
+# 200 times kill -9 while files are written, of which make test does 20; and 500 times while requests of a ledger are
+# carried out, in SQLite and in PostgreSQL each. About a quarter of an hour.
 kills: .venv/ready
 	EXCISE_KILLS=200 $(BIN)/pytest tests/_support/test_kills.py
+	EXCISE_KILLS=500 OMP_NUM_THREADS=1 $(BIN)/pytest tests/ledger/test_kills.py
+
+# 10,000 bytes changed in ledgers, models and certificates each, of which make test does some hundred.
+flips: .venv/ready
+	EXCISE_FLIPS=10000 EXCISE_MALFORMED=2000 $(BIN)/pytest -n 2 tests/ledger/test_verification.py tests/ledger/test_verify.py
 
 # 20,000 malformed inputs, others each time; 2,000, always the same, are in "make test". About four minutes.
 # The seed is printed: "make fuzz EXCISE_FUZZ_SEED=..." tries the same ones again. What a test failed at stays in .fuzz/.
