@@ -131,7 +131,7 @@ def deletions(draw):
 
 
 @given(deletions())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_the_same_is_retained_whichever_forgotten_rows_were_taken_away(case):
     whole, gone, some = case
     leaves = leaves_named(whole)

@@ -133,7 +133,7 @@ def purge(artefact: Artefact) -> Purged:
         before = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         if path.parent.is_dir():
-            force_to_disk(path.parent)  # which whoever removed it may not have come to
+            force_to_disk(path.parent)  # which who removed it may not have come to
         return Purged(path, artefact.sha256, 0, was_there=False)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: can't be looked at, and is not removed ({reason(error)}).") from None

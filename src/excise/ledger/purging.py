@@ -15,7 +15,8 @@ from excise._support.checks import choice, whole
 from excise._support.file_hashes import sha256_of_file
 from excise.errors import InputError
 from excise.ledger.events import Entry
-from excise.ledger.leftover_scan import Known, scan
+from excise.ledger.leftover_known import Known
+from excise.ledger.leftover_scan import scan
 from excise.ledger.leftovers import KINDS, Artefact, ModelVersion, due, first_deletion, purge
 from excise.ledger.schema import ARTEFACTS, EVENTS
 from excise.ledger.times import read_time, written
