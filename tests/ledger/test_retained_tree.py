@@ -25,10 +25,12 @@ LEAF = st.one_of(
 
 @st.composite
 def parted(draw, *, least=0):
-    """Leaves, and some of them to be taken out."""
+    """Leaves, and some of them to be taken out: a few, or all but a few."""
     leaves = draw(st.lists(LEAF, unique=True, min_size=least, max_size=3 * BUCKET))
-    gone = draw(st.lists(st.sampled_from(leaves), unique=True, min_size=least)) if leaves else []
-    return leaves, gone
+    few = draw(st.lists(st.sampled_from(leaves), unique=True, min_size=least)) if leaves else []
+    if draw(st.booleans()) and len(leaves) - len(few) >= least:
+        return leaves, [leaf for leaf in leaves if leaf not in few]
+    return leaves, few
 
 
 def proves(pruned, absent, tree):
@@ -89,6 +91,18 @@ def test_leaves_taken_out_one_by_one_leave_the_same_tree(parts, random):
     assert proves(tree.absence(gone), gone, tree)
 
 
+@pytest.mark.parametrize("step", [1, 7, 59, 60])
+def test_all_leaves_can_be_taken_out_in_the_end(step):
+    leaves = [leaf.tobytes() for leaf in random_leaves(60)]
+    tree = RetainedTree(leaves)
+    for start in range(0, len(leaves), step):
+        tree = tree.without(leaves[start : start + step])
+        gone, left = leaves[: start + step], leaves[start + step :]
+        assert (tree.count, tree.root) == tree_by_definition(left)
+        assert proves(tree.absence(gone), gone, tree)
+    assert (tree.count, tree.root, tree.absence(leaves)) == (0, bytes(32), "0")
+
+
 @pytest.mark.slow
 @often
 @given(parted(least=1), st.data())
@@ -98,7 +112,8 @@ def test_absence_is_proven_of_what_was_taken_out_and_never_of_what_is_retained(p
     pruned = tree.absence(gone)
     assert proves(pruned, gone, tree)
     retained = [leaf for leaf in leaves if leaf not in gone]
-    assert not any(leaf.hex() in str(pruned) for leaf in retained)
+    text = str(pruned)
+    assert not any(leaf.hex() in text for leaf in retained)
     if retained:
         leaf = data.draw(st.sampled_from(retained))
         assert not proves(pruned, [leaf], tree)

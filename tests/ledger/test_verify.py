@@ -1,6 +1,7 @@
 """The verifier: what is right is verified, whatever else is found and named, and it needs nothing but cryptography."""
 
 import ast
+import base64
 import copy
 import hashlib
 import json
@@ -22,7 +23,7 @@ from excise.ledger import verify as module
 from excise.ledger.certificate_page import certificate_html
 from excise.ledger.deletion_certificate import NOT_PROVEN, signed
 from excise.ledger.keys import LedgerKeys
-from excise.ledger.verify import Refused, main, raw_public_key, verify
+from excise.ledger.verify import Refused, main, raw_public_key, subtree, verify
 
 FLIPS = int(os.environ.get("EXCISE_FLIPS", "300"))
 MALFORMED = int(os.environ.get("EXCISE_MALFORMED", "200"))
@@ -218,6 +219,54 @@ def test_a_proof_that_is_no_tree_is_refused(pruned, keys):
         body["samples"]["absence"] = pruned
 
     assert set(failures(altered(forge, keys), keys)) & {"absence", "format"}
+
+
+def test_number_and_root_of_the_retained_samples_must_both_be_those_of_the_proof(keys):
+    def count(body):
+        for name in ("retained", "retained_before"):
+            body["samples"][name]["count"] += 1
+
+    def root(body):
+        body["samples"]["retained"]["root"] = body["samples"]["retained_before"]["root"]
+
+    for change in (count, root):
+        assert set(failures(altered(change, keys), keys)) == {"absence"}
+
+
+def test_proofs_that_give_no_root_of_such_a_tree_are_refused():
+    """Whatever root the operator commits to: the tree has one form, and shows no more than it must."""
+    leaf = bytes.fromhex(certificate_body(deleted=1)["samples"]["deleted"][0])
+    bits = f"{int.from_bytes(leaf, 'big'):0256b}"
+    one, many = "1:" + "ab" * 32, "9" * 18 + ":" + "ab" * 32
+
+    def along(side, depth, end="0"):
+        """Opened on the way to the leaf, with the same at every other turn."""
+        pruned = end
+        for bit in reversed((bits + "0" * 50)[:depth]):
+            pruned = [pruned, side] if bit == "0" else [side, pruned]
+        return pruned
+
+    beside = [["0", one], one] if bits[0] == "1" else [one, ["0", one]]
+    for pruned, words in (
+        (along("0", 1), "too few"),
+        (along(one, 1), "too few"),
+        (along(many, 30), "or too many"),
+        (along(many, 200), "or too many"),
+        (along(one, 257), "no tree of pairs"),
+        (along(one, 300), "no tree of pairs"),
+        (beside, "no deleted sample leads to"),
+    ):
+        with pytest.raises(Refused, match=words):
+            subtree(pruned, [leaf])
+    assert subtree(along(one, 256, end=one), [leaf])[0] == 257  # the deepest that there are
+
+
+def test_a_check_that_runs_out_of_room_fails(certificate, keys, monkeypatch):
+    def too_deep(_):
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(module, "signed_bytes", too_deep)
+    assert failures(certificate, keys) == {"signature": "too deep"}
 
 
 @pytest.mark.parametrize(
@@ -426,7 +475,13 @@ def test_what_is_no_public_key_is_refused(content, key_folder):
     with pytest.raises(Refused, match="no public key of Ed25519"):
         raw_public_key(content)
     pem = (key_folder / "signing.pub").read_bytes()
+    inside = base64.b64decode(b"".join(pem.split(b"\n")[1:-2]))
+    longer, shorter = (
+        pem.split(b"\n")[0] + base64.b64encode(one) + pem.split(b"\n")[2] for one in (inside + b"x", inside[:-1])
+    )
     for broken in (
+        longer,
+        shorter,
         pem.replace(b"MCow", b"MCoW"),
         pem.replace(b"MCow", b"MC"),
         pem[:40],

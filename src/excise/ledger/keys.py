@@ -26,7 +26,7 @@ Kind = Literal["subject", "sample", "seal"]
 MASTER, PRIVATE, PUBLIC = "ledger.key", "signing.pem", "signing.pub"
 MASTER_BYTES = 32
 OWNER_ONLY, FOR_ALL = 0o600, 0o644
-LARGEST_FILE = 4096  # bytes; a key is far smaller
+LARGEST_FILE = 4096  # bytes that are read; a key is far smaller
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -68,7 +68,6 @@ class LedgerKeys:
             write_whole(inside / MASTER, secrets.token_bytes(MASTER_BYTES).hex() + "\n", mode=OWNER_ONLY)
             write_whole(inside / PRIVATE, _private_pem(private), mode=OWNER_ONLY)
             write_whole(inside / PUBLIC, _public_pem(private), mode=FOR_ALL)
-            _require_empty(place)
             inside.rename(place)  # which the system refuses where another process has put files meanwhile
             _force_to_disk(place.parent)
         return cls.read(place)
@@ -122,14 +121,11 @@ def _read(file: Path, *, secret: bool) -> bytes:
         raise InputError(f"{file}: can't be read ({reason(error)}).") from None
     try:
         _require_kept(os.fstat(descriptor).st_mode, file, secret=secret)
-        content = os.read(descriptor, LARGEST_FILE + 1)
+        return os.read(descriptor, LARGEST_FILE)
     except OSError as error:
         raise InputError(f"{file}: can't be read ({reason(error)}).") from None
     finally:
         os.close(descriptor)
-    if len(content) > LARGEST_FILE:
-        raise InputError(f"{file}: is larger than any key; {_AS_BEFORE}.")
-    return content
 
 
 def _require_kept(mode: int, file: Path, *, secret: bool) -> None:
