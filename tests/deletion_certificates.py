@@ -1,11 +1,13 @@
 """A certificate of deletion as a ledger would make it, of random samples, and the oracle of its tree."""
 
+import json
 from hashlib import sha256
 
 import numpy as np
 
 from excise.ledger.deletion_certificate import NOT_PROVEN
 from excise.ledger.retained_tree import RetainedTree
+from excise.ledger.verify import verify
 
 
 def tree_by_definition(leaves, depth=0):
@@ -82,3 +84,37 @@ def certificate_body(*, samples=200, deleted=3, audited=True):
         "software": {"excise": "1.0", "torch": "2.5.1", "python": "3.11.7"},
         "not_proven": list(NOT_PROVEN),
     }
+
+
+def failures(certificate, keys, model=None):
+    return {one.check: one.reason for one in verify(certificate, keys.public_key, model) if not one.holds}
+
+
+def file_of(body, keys):
+    """A certificate by the letter of its definition, whatever the body says."""
+    message = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    value = keys.sign(b"excise-certificate/1\n" + message.encode()).hex()
+    signature = {"algorithm": "Ed25519", "public_key": keys.public_key.hex(), "value": value}
+    document = {"body": body, "format": "excise-certificate/1", "signature": signature}
+    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n").encode()
+
+
+def altered(change, keys):
+    """A certificate whose body was changed before it was signed."""
+    body = certificate_body()
+    change(body)
+    return file_of(body, keys)
+
+
+def nodes(value, path=()):
+    """All places in a document."""
+    yield path
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, child in children:
+        yield from nodes(child, (*path, name))
+
+
+def at(document, path):
+    for name in path:
+        document = document[name]
+    return document
