@@ -34,6 +34,40 @@ def test_the_same_id_gives_the_same_answer(ledger, clock):
     assert [one.kind for one in ledger.events()] == ["created", "received"]
 
 
+def test_a_request_may_be_sent_again_after_it_was_due(ledger, clock):
+    due = "2026-03-05T00:00:00Z"
+    first = ledger.submit("ann", subject_request_id="r-1", due_date=due)
+    clock.pass_days(10)
+    again = ledger.submit("ann", subject_request_id="r-1", due_date=due)
+    assert (again.due_date, again.days_left) == (first.due_date, -6)
+    with pytest.raises(InputError, match="is in the past"):
+        ledger.submit("ann", subject_request_id="r-2", due_date=due)
+
+
+@pytest.mark.parametrize("subject", [5, None, b"ann", [b"ann"], [], {}])
+def test_who_is_no_one_is_refused(ledger, subject):
+    with pytest.raises(InputError, match="subject"):
+        ledger.submit(subject)
+    assert not list(ledger.requests())
+
+
+def test_text_that_is_none_is_refused(ledger):
+    """Bytes that are no UTF-8, as a shell hands them over."""
+    ledger.submit("ann", subject_request_id="r-1")
+    half = os.fsdecode(b"\xff")
+    for call in (lambda: ledger.request(half), lambda: list(ledger.events(half)), lambda: ledger.deny("r-1", half)):
+        with pytest.raises(InputError, match="is not text in UTF-8"):
+            call()
+    assert ledger.request("r-1").status == "pending"
+
+
+@pytest.mark.parametrize("name", ["a?b=c.db", "50%41#.db"])
+def test_a_path_is_taken_as_it_is(tmp_path, clock, name):
+    for place in (tmp_path / name, str(tmp_path / name)):
+        Ledger(place, clock=clock).close()
+    assert (tmp_path / name).is_file()
+
+
 def test_an_id_stands_for_one_subject(ledger):
     ledger.submit("ann", subject_request_id="r-1")
     with pytest.raises(InputError, match="r-1 is there already, for another subject"):

@@ -76,6 +76,8 @@ class Database:
             raise InputError(f"{self.shown}: {_in_words(error)}") from None
         except SQLAlchemyError as error:
             raise InputError(f"{self.shown}: the database could not be used ({reason(error)}).") from None
+        except UnicodeEncodeError:  # halves of characters, as the shell makes of bytes that are no UTF-8
+            raise InputError(f"{self.shown}: a name or a reason is not text in UTF-8; write it otherwise.") from None
 
     def tables(self) -> set[str]:
         """Names of the tables that are there."""
@@ -91,7 +93,8 @@ class Database:
 def admitted_url(url: str | Path) -> URL:
     """A URL of a database; a plain path is an SQLite file."""
     if isinstance(url, Path) or (isinstance(url, str) and url and "://" not in url):
-        url = f"sqlite:///{url}"
+        _require_file(str(url))
+        return URL.create(DRIVERS["sqlite"], database=str(url))  # as it is: in a URL ? and % mean something
     if not isinstance(url, str) or not url:
         raise InputError(f"url must be a file or a database's URL such as sqlite:///requests.db, not {url!r:.80}.")
     try:

@@ -16,7 +16,7 @@ from excise.errors import InputError
 from excise.ledger import migrations
 from excise.ledger.beginning import begin_ledger, key_check, system_user
 from excise.ledger.database import Database, folder_beside
-from excise.ledger.events import Entry, Event, append, read_events
+from excise.ledger.events import Entry, Event, append, head_of, read_events
 from excise.ledger.identities import Identity, Submission, digest
 from excise.ledger.keys import LedgerKeys
 from excise.ledger.projection import project
@@ -105,6 +105,8 @@ class Ledger:
             received_time: When it came; None for now.
             due_date: By when it is to be answered; None for one month after it came.
         """
+        if not isinstance(subject, Identity | Iterable):
+            raise InputError(f"subject must be text, an Identity or several, not a {type(subject).__name__}.")
         identities = [subject] if isinstance(subject, Identity | str) else list(subject)
         named = [Identity("key", one) if isinstance(one, str) else one for one in identities]
         times = {
@@ -124,6 +126,9 @@ class Ledger:
                 raise _other_request(one.subject_request_id)
         with self.writing() as (connection, record):
             known = self._known(connection, list(entries), entries)
+            for one in asked:
+                if one.subject_request_id not in known:
+                    _require_possible_times(one, today)
             record([entry for name, entry in entries.items() if name not in known])
             return self._find(connection, [one.subject_request_id for one in asked])
 
@@ -238,6 +243,7 @@ class Ledger:
     ) -> Iterator[tuple[Connection, Callable[[Sequence[Entry]], list[Event]]]]:
         """A transaction, and the function that records events in it with all that follows from them."""
         with self.database.writing() as connection:
+            head_of(connection)  # all writers wait for each other here, so that what one has read stays so
 
             def record(entries: Sequence[Entry]) -> list[Event]:
                 made = append(connection, entries, author or self.author, self.clock(), self.seal)
@@ -274,10 +280,6 @@ class Ledger:
     def _received(self, one: Submission, today: datetime) -> Entry:
         received = one.received_time or today
         due = one.due_date or one_month_after(received)
-        if received > today:
-            raise InputError(f"received_time {written(received)} of {one.subject_request_id} is still to come.")
-        if one.due_date is not None and due < today:
-            raise InputError(f"due_date {written(due)} of {one.subject_request_id} is in the past; name a day to come.")
         hashed = sorted([each.identity_type, digest(each, self.keys.hmac_of)] for each in one.subject_identities)
         body = {"identities": hashed, "received_time": written(received), "due_date": written(due)}
         return Entry("received", body, one.subject_request_id)
@@ -333,6 +335,15 @@ class Ledger:
                 )
             record([entry])
             return self._find(connection, [name])[0]
+
+
+def _require_possible_times(one: Submission, today: datetime) -> None:
+    """Refuse times that a new request can't have; one that is there already may be sent again at any time."""
+    name, received, due = one.subject_request_id, one.received_time, one.due_date
+    if received is not None and received > today:
+        raise InputError(f"received_time {written(received)} of {name} is still to come.")
+    if due is not None and due < today:
+        raise InputError(f"due_date {written(due)} of {name} is in the past; name a day to come.")
 
 
 def _other_request(name: str) -> InputError:
