@@ -14,6 +14,7 @@ from excise.ledger import migrations
 from excise.ledger.beginning import upgrade_ledger
 from excise.ledger.database import Database
 from excise.ledger.identities import Identity, Submission
+from excise.ledger.keys import LedgerKeys
 from excise.ledger.ledger import Ledger
 from excise.ledger.schema import METADATA, REQUESTS
 
@@ -317,3 +318,25 @@ def test_values_go_into_statements_as_values(ledger):
     ledger.deny("r-1", name)
     assert ledger.request("r-1").reason == name
     assert ledger.database.tables() >= {REQUESTS.name}
+
+
+def test_two_ledgers_do_not_share_a_folder(tmp_path, clock):
+    """Such as requests.db and requests.sqlite, which both would have requests.files."""
+    Ledger(tmp_path / "requests.db", clock=clock).close()
+    with pytest.raises(InputError, match="holds the files of another ledger"):
+        Ledger(tmp_path / "requests.sqlite", clock=clock)
+    assert len(list(Ledger(tmp_path / "requests.db", clock=clock).events())) == 1
+
+
+def test_a_lost_database_is_not_begun_anew_unseen(tmp_path, clock):
+    Ledger(tmp_path / "requests.db", clock=clock).close()
+    for file in tmp_path.glob("requests.db*"):
+        file.unlink()
+    with pytest.raises(InputError, match="If its database is lost, restore it"):
+        Ledger(tmp_path / "requests.db", clock=clock)
+
+
+def test_a_beginning_that_was_killed_after_the_keys_is_finished(tmp_path, clock):
+    LedgerKeys.make(tmp_path / "requests.files" / "keys")
+    with Ledger(tmp_path / "requests.db", clock=clock) as begun:
+        assert [one.kind for one in begun.events()] == ["created"]

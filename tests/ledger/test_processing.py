@@ -19,6 +19,7 @@ from excise.ledger.schema import DELETED
 from excise.ledger.turns import TurnLost
 from excise.ledger.verification import verify_ledger
 from excise.ledger.verify import verify
+from excise.ledger.versions import ModelFiles
 from excise.task.hashing import hash_of_model
 from excise.task.weights import save_weights
 
@@ -164,6 +165,15 @@ class TestStops:
         assert verify_ledger(ledger).is_whole
 
     @pytest.mark.usefixtures("gate")
+    def test_a_version_of_the_ledger_is_no_retrained_model(self, ledger, task, tmp_path):
+        submit(ledger, 2)
+        Worker(ledger, task, STEP).run()
+        save_weights(task.model, tmp_path / "old.safetensors")
+        with pytest.raises(InputError, match="is version 0 of the ledger, not a retrained one"):
+            register_retrained(ledger, task, tmp_path / "old.safetensors")
+        assert ledger.request("r-2x").status == "requires_retraining"
+
+    @pytest.mark.usefixtures("gate")
     def test_it_can_be_tried_again(self, ledger, task, monkeypatch):
         submit(ledger, 2)
         Worker(ledger, task, STEP).run()
@@ -306,6 +316,61 @@ def test_a_stray_model_file_is_swept_and_known_ones_stay(ledger, task):
     assert not stray.exists()
     assert any(stray.name in line for line in said)
     assert len(list((ledger.folder / "models").glob("*.safetensors"))) == 3
+
+
+def test_a_file_that_was_swept_away_before_it_was_a_version_is_made_again(ledger, task, monkeypatch):
+    """By a worker that slept between looking what is known and removing the rest, while another took over."""
+    submit(ledger, 3)
+    real = ModelFiles.write
+    swept = []
+
+    def sweep_after(files, *arguments, **options):
+        written = real(files, *arguments, **options)
+        if ledger.lineage() and not swept:
+            swept.extend(files.sweep({one.version for one in ledger.lineage()}))
+        return written
+
+    monkeypatch.setattr(ModelFiles, "write", sweep_after)
+    assert Worker(ledger, task, STEP).run().completed == ("r-3x",)
+    assert len(swept) == 1
+    assert verify_ledger(ledger).is_whole
+
+
+def test_a_worker_that_lost_its_turn_sweeps_nothing(ledger, task, monkeypatch):
+    submit(ledger, 3)
+    Worker(ledger, task, STEP).run()
+    late = Worker(ledger, task, STEP)
+    stray = ledger.folder / "models" / f"{'ab' * 32}.safetensors"
+    stray.write_bytes(b"what another worker is about to commit")
+
+    def lost(*_):
+        raise TurnLost("another has taken over")
+
+    with monkeypatch.context() as patched, pytest.raises(TurnLost):
+        patched.setattr("excise.ledger.turns.Turns.require", lost)
+        late.step()
+    assert stray.exists()
+
+
+def test_a_worker_that_looks_while_another_commits_goes_on(ledger, task, monkeypatch):
+    """The head that it read is older than the samples that are deleted by then."""
+    submit(ledger, 3)
+    slow, quick = Worker(ledger, task, ONE), Worker(ledger, task, ONE)
+    monkeypatch.setattr("excise.ledger.turns.Turns.require", lambda *_: None)
+    monkeypatch.setattr("excise.ledger.turns.Turns._is_mine", lambda _: True)
+    slow.step()
+    submit(ledger, 4)
+    real = Worker._sync
+
+    def outrun(worker, head):
+        monkeypatch.setattr(Worker, "_sync", real)
+        assert quick.run().completed == ("r-4x",)
+        submit(ledger, 5)
+        real(worker, head)
+
+    monkeypatch.setattr(Worker, "_sync", outrun)
+    assert slow.run().completed == ("r-5x",)
+    assert verify_ledger(ledger).is_whole
 
 
 def test_a_version_can_be_had_back(ledger, task, tmp_path):

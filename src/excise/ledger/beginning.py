@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import insert
 
+from excise._support.files import naming, write_whole
 from excise.errors import InputError
 from excise.ledger import migrations
 from excise.ledger.database import Database, folder_beside, require_private_file
@@ -17,6 +18,9 @@ from excise.ledger.events import FIRST, Entry, Head, Seal, append
 from excise.ledger.keys import LedgerKeys
 from excise.ledger.schema import LEDGERS
 from excise.ledger.times import now
+
+
+WHOSE = "ledger.id"  # a file that says whose a folder is
 
 
 def begin_ledger(database: Database, folder: Path, author: str, time: datetime) -> None:
@@ -28,12 +32,32 @@ def begin_ledger(database: Database, folder: Path, author: str, time: datetime) 
         database.lock_for_new_tables(connection)
         if migrations.present(connection) is not None:
             return
+        require_folder_of(folder.parent, None, database.shown)
         migrations.upgrade(connection)
         name, head, seal = str(uuid.uuid4()), Head(0, FIRST), _seal_by(keys)
         own = {"ledger_id": name, "key_check": key_check(keys, name), "public_key": keys.public_key.hex()}
         row = {"place": 1, **own, "events": head.events, "head": head.hash, "seal": head.sealed(seal)}
         connection.execute(insert(LEDGERS), row)
         append(connection, [Entry("created", own)], author, time, seal)
+    write_whole(folder.parent / WHOSE, f"{name}\n")
+
+
+def require_folder_of(folder: Path, ledger_id: str | None, shown: str) -> None:
+    """Refuse the folder of another ledger, whose keys and model versions must not get mixed up with this one's.
+
+    Args:
+        folder: Where files go.
+        ledger_id: Of the ledger; None for one that is about to begin.
+        shown: The ledger's database, to be named in errors.
+    """
+    file = folder / WHOSE
+    with naming(file):
+        found = file.read_text("utf-8", "replace").strip() if file.exists() else None
+    if found is not None and found != ledger_id:
+        raise InputError(
+            f"{folder}: holds the files of another ledger ({found[:40]!r}) than {shown}. If its database is lost, "
+            "restore it from a backup; else name another folder."
+        )
 
 
 def upgrade_ledger(url: str | Path, *, folder: str | Path | None = None) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from excise._support.checks import choice
 from excise.errors import InputError
 from excise.ledger import migrations
-from excise.ledger.beginning import begin_ledger, key_check, system_user
+from excise.ledger.beginning import begin_ledger, key_check, require_folder_of, system_user
 from excise.ledger.database import Database, folder_beside
 from excise.ledger.events import Entry, Event, append, head_of, read_events
 from excise.ledger.identities import Identity, Submission, digest
@@ -275,6 +275,7 @@ class Ledger:
             raise InputError(f"{self.folder / 'keys'}: holds the key of another ledger than {self.database.shown}.")
         if row.public_key != self.keys.public_key.hex():
             raise InputError(f"{self.folder / 'keys'}: the signing key is not that of the ledger; restore it.")
+        require_folder_of(self.folder, row.ledger_id, self.database.shown)
         return str(row.ledger_id), str(row.public_key)
 
     def _received(self, one: Submission, today: datetime) -> Entry:

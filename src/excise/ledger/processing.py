@@ -138,6 +138,7 @@ class Worker:
         with self._turns.turn():
             head, _ = self._at_head()
             with self.ledger.database.reading() as connection:
+                _require_new(model, connection)
                 batch = stopped(connection)
                 answers = self._answers_to(batch, connection)
             asking = [one for one in answers if one.positions]
@@ -184,7 +185,7 @@ class Worker:
     def _sync(self, head: Version) -> None:
         """Take over what other workers deleted, and hold the training set against the head's root."""
         with self.ledger.database.reading() as connection:
-            deleted = deleted_since(connection, self._training_set.number)
+            deleted = deleted_since(connection, self._training_set.number, head.number)
             known = set(connection.execute(select(VERSIONS.c.version)).scalars())
         if self._model_hash not in known:
             raise InputError(
@@ -194,10 +195,11 @@ class Worker:
         self._training_set.follow(head, deleted)
 
     def _sweep(self) -> None:
-        """Remove what killed runs left; this worker has the turn, so no one else is writing."""
-        with self.ledger.database.reading() as connection:
-            known = set(connection.execute(select(VERSIONS.c.version)).scalars())
-        for path in self._files.sweep(known):
+        """Remove what killed runs left; while the transaction lasts, no one else can make a file a version."""
+        with self.ledger.writing() as (connection, _):
+            self._turns.require(connection)
+            swept = self._files.sweep(set(connection.execute(select(VERSIONS.c.version)).scalars()))
+        for path in swept:
             self._tell(f"removed {path.name}, which an interrupted run left")
         self._swept = True
 
@@ -243,6 +245,7 @@ class Worker:
             self._require_own(connection, head, answers)
             new = None
             if written_version is not None:
+                self._require_written(name, secret)
                 record([Entry("version", written_version)])
                 new = head_version(connection)
             done = self._answered(connection, record, head, new, answers, carried)
@@ -323,12 +326,26 @@ class Worker:
         if now is None or now.version != head.version or not are_as_taken(connection, [one.asked for one in answers]):
             raise TurnLost("another worker has carried out these requests, or others, meanwhile; begin again.")
 
+    def _require_written(self, name: str, secret: str | None) -> None:
+        """Raise ``TurnLost`` if a worker that had been silent for too long swept the new files away."""
+        places = [self._files.path(name), *([] if secret is None else [self._files.working_path(name)])]
+        if not all(path.exists() for path in places):
+            raise TurnLost(f"{name}: the file of the new version was taken away by another worker; begin again.")
+
     def _set_apart(self, head: Version, asking: Sequence[Answer]) -> Processed:
         self._tell(f"trying the {len(asking)} requests one by one")
         with self.ledger.writing() as (connection, record):
             self._require_own(connection, head, asking)
             record([Entry("set_apart", {}, one.asked.subject_request_id) for one in asking])
         return Processed()
+
+
+def _require_new(model: nn.Module, connection: Connection) -> None:
+    """Refuse a retrained model that is none: a version of the ledger, whose samples are still in it."""
+    query = select(VERSIONS.c.number).where(VERSIONS.c.version == hash_of_model(model))
+    number = connection.execute(query).scalar()
+    if number is not None:
+        raise InputError(f"the model is version {number} of the ledger, not a retrained one; name the retrained file.")
 
 
 def _without(answers: Sequence[Answer], stopped: Answer) -> list[Answer]:

@@ -76,10 +76,12 @@ def all_versions(connection: Connection) -> Iterator[Version]:
         yield _version_of(row)
 
 
-def deleted_since(connection: Connection, number: int | None) -> list[bytes]:
-    """The leaves of all samples that versions after this one deleted; None for all versions."""
+def deleted_since(connection: Connection, number: int | None, last: int | None = None) -> list[bytes]:
+    """The leaves of all samples that versions after this one deleted, up to a last one; None for no bound."""
     query = select(DELETED.c.leaf).join(VERSIONS, VERSIONS.c.version == DELETED.c.version)
     later = query.where(VERSIONS.c.number > (-1 if number is None else number))
+    if last is not None:
+        later = later.where(VERSIONS.c.number <= last)
     return [bytes.fromhex(leaf) for leaf in connection.execute(later).scalars()]
 
 
