@@ -104,3 +104,32 @@ def test_a_retraining_begins_the_budget_anew(ledger, convex, tmp_path):
     submit(ledger, 20)
     assert Worker(ledger, convex, NOISY).run().completed == ("r-20x",)
     assert json.loads(ledger.certificate("r-20x"))["body"]["budget"]["capacity"] == FITS - 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"total": (-1.0, 1e-5)},
+        {"total": (float("nan"), 1e-5)},
+        {"total": (2.0, 0.0)},
+        {"total": (2.0,)},
+        {"total": ("a", "b")},
+        {"epsilon": -1.0},
+        {"epsilon": float("inf")},
+        {"delta": 1.0},
+    ],
+)
+def test_a_budget_that_nothing_fits_into_never_becomes_the_ledgers(wrong):
+    with pytest.raises(InputError, match=r"epsilon|delta|total"):
+        Policy(**{"epsilon": 0.5, "delta": 1e-6, **wrong})
+
+
+def test_a_budget_does_not_begin_after_a_model_without_noise(ledger, convex, tmp_path):
+    submit(ledger, 1, 2)
+    Worker(ledger, convex, Policy(method="exact", batch=1, points=None)).run(most=1)
+    with pytest.raises(InputError, match="version 1 was given out without noise"):
+        Worker(ledger, convex, NOISY).run()
+    assert ledger.request("r-2x").status == "pending"
+    save_weights(excise.exact_fit(convex, ids=torch.arange(8, 120)).model, tmp_path / "new.safetensors")
+    register_retrained(ledger, convex, tmp_path / "new.safetensors")
+    assert Worker(ledger, convex, NOISY).run().completed == ("r-2x",)

@@ -95,10 +95,33 @@ def test_weights_in_another_format_are_recognised(worked, task, tmp_path):
     assert [one.path for one in found] == [str(tmp_path / "backup" / "checkpoint.pt")]
 
 
-def test_a_file_that_was_changed_since_is_not_removed(worked, tmp_path):
+def test_a_file_that_was_changed_since_is_not_removed_and_holds_up_no_other(worked, clock, tmp_path):
+    clock.pass_days(31)
     (tmp_path / "optimizer.pt").write_bytes(b"something else that someone needs")
-    with pytest.raises(InputError, match="not the file that was registered"):
-        purge_leftovers(worked, at_once=True)
+    with pytest.raises(InputError, match=r"optimizer.pt: not the file that was registered"):
+        purge_leftovers(worked)
+    assert (tmp_path / "optimizer.pt").exists()
+    assert len(list((worked.folder / "models").glob("*.safetensors"))) == 1
+    assert [str(one) for one in verify_ledger(worked).problems] == [
+        "optimizer state optimizer.pt: was to be gone by 2026-03-31; purge it."  # it is not recorded as purged
+    ]
+    register(worked, tmp_path / "optimizer.pt", "optimizer state")
+    assert verify_ledger(worked).is_whole
+
+
+def test_a_file_registered_twice_is_as_old_as_it_was_at_first(worked, clock, tmp_path):
+    register(worked, tmp_path / "optimizer.pt", "optimizer state")
+    clock.pass_days(31)
+    assert str(tmp_path / "optimizer.pt") in [one.path for one in purge_leftovers(worked)]
+    assert verify_ledger(worked).is_whole
+
+
+def test_the_name_of_a_purged_file_can_be_used_again(worked, clock, tmp_path):
+    clock.pass_days(31)
+    purge_leftovers(worked)
+    (tmp_path / "optimizer.pt").write_bytes(b"momentum of the samples that are left")
+    assert verify_ledger(worked).is_whole
+    assert purge_leftovers(worked) == []
     assert (tmp_path / "optimizer.pt").exists()
 
 

@@ -55,6 +55,19 @@ def budget_of(connection: Connection) -> LedgerBudget | None:
     return LedgerBudget(Budget(total["epsilon"], total["delta"]), tuple(spent))
 
 
+def require_noise_since_training(connection: Connection) -> None:
+    """Refuse to begin a budget where a model was given out without noise: no ε holds for what it shows."""
+    query = select(VERSIONS.c.number, VERSIONS.c.method, VERSIONS.c.epsilon).order_by(VERSIONS.c.number.desc())
+    for number, method, epsilon in connection.execute(query):
+        if method in TRAINED:
+            return
+        if epsilon is None:
+            raise InputError(
+                f"total can't begin now: model version {number} was given out without noise, so that no budget holds "
+                "for the versions since the last training; retrain first (excise requests retrained)."
+            )
+
+
 def agreed(found: LedgerBudget | None, policy: Policy) -> list[Entry]:
     """The event that sets a budget, if the policy brings the first one; an error where the two do not agree."""
     if found is None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from excise._support.checks import choice, is_number, require, whole
 from excise.errors import ExciseError
 from excise.evidence.outcomes import PASSED
+from excise.privacy.accountant import BudgetAccountant
+from excise.privacy.arguments import number
 from excise.privacy.mechanism import Privacy
 from excise.unlearning.answers import CHANCE
 from excise.unlearning.guard import DEFAULT_GUARD, Guard
@@ -16,7 +18,6 @@ from excise.unlearning.method import method_named, settings_of
 
 if TYPE_CHECKING:
     from excise.evidence.auditing import Audit
-    from excise.privacy.accountant import BudgetAccountant
     from excise.unlearning.forgotten import Forgotten
     from excise.unlearning.method import Method
 
@@ -68,6 +69,13 @@ class Policy:
         require(not self.must_pass or self.retrainings is not None, "must_pass", self.must_pass, "False", why)
         both = (self.epsilon is None) == (self.delta is None)
         require(both, "delta", self.delta, "given with epsilon, or neither")
+        if self.epsilon is not None:
+            number(self.epsilon, "epsilon", positive=True)
+            number(self.delta, "delta", positive=True, below=1)
+        if self.total is not None:
+            pair = isinstance(self.total, tuple | list) and len(self.total) == 2
+            require(pair, "total", self.total, "a pair of ε and δ, or None")
+            BudgetAccountant(*self.total)  # which checks both: a budget of the ledger stays
         spends = self.total is None or self.epsilon is not None
         require(spends, "total", self.total, "None without epsilon", "without noise a model shows all that is left")
         choice(self.noise, ("worst-case", "certificate"), "noise")

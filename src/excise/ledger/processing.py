@@ -16,7 +16,7 @@ from sqlalchemy import Connection, insert, select
 
 from excise.errors import ExciseError, InputError, NothingForgotten
 from excise.ledger.batch import Answer, Asked, answers_to, are_as_taken, begun, next_attempt, stopped, take
-from excise.ledger.budget import agreed, budget_of
+from excise.ledger.budget import agreed, budget_of, require_noise_since_training
 from excise.ledger.carrying_out import Carried, carry_out
 from excise.ledger.certificate_body import certificate_body
 from excise.ledger.deletion_certificate import signed
@@ -214,6 +214,8 @@ class Worker:
     def _agree_on_budget(self) -> None:
         with self.ledger.database.reading() as connection:
             entries = agreed(budget_of(connection), self.policy)
+            if entries:
+                require_noise_since_training(connection)
         if entries:
             with self.ledger.writing() as (connection, record):
                 self._turns.require(connection)

@@ -13,8 +13,9 @@ from sqlalchemy import Connection, select
 
 from excise._support.checks import choice, whole
 from excise._support.file_hashes import sha256_of_file
+from excise._support.reading import is_regular_file
 from excise.errors import InputError
-from excise.ledger.events import Entry
+from excise.ledger.events import Entry, canonical
 from excise.ledger.leftover_known import Known
 from excise.ledger.leftover_scan import scan
 from excise.ledger.leftovers import KINDS, Artefact, ModelVersion, due, first_deletion, purge
@@ -99,15 +100,28 @@ def leftovers_of(ledger: Ledger, *, folders: Iterable[str | Path] = (), task: Ta
 
 
 def purge_leftovers(ledger: Ledger, *, at_once: bool = False) -> list[Leftover]:
-    """Remove what is past its date, or all of it; what an interrupted purge did not get to is removed now."""
+    """Remove what is past its date, or all of it; what an interrupted purge did not get to is removed now.
+
+    A file that is not as it was registered stays, as does its record, and is named in an error when all others are gone.
+    """
     wanted = [one for one in leftovers_of(ledger) if one.event is not None and (one.is_late or at_once)]
+    changed = [one for one in wanted if not _is_same(Path(one.path), one.sha256)]
+    events = [one.event for one in changed]
+    going = [one for one in wanted if one.event not in events]
     with ledger.writing() as (_, record):
-        record([Entry("purged", one.event) for one in wanted if one.event is not None])
+        unique = {canonical(one.event): one.event for one in going if one.event is not None}
+        record([Entry("purged", event) for event in unique.values()])
     with ledger.database.reading() as connection:
         state = _State.of(ledger, connection)
     for artefact in state.purged():
-        purge(artefact)
-    return wanted
+        if _is_same(artefact.path, artefact.sha256):  # else another file has the name since
+            purge(artefact)
+    if changed:
+        raise InputError(
+            f"{', '.join(one.path for one in changed)}: not the file that was registered (another SHA-256), and not "
+            "removed; look at it. Remove it yourself, or register it anew if it is to stay."
+        )
+    return going
 
 
 def late_leftovers(ledger: Ledger, connection: Connection) -> Iterator[tuple[str, str]]:
@@ -117,7 +131,7 @@ def late_leftovers(ledger: Ledger, connection: Connection) -> Iterator[tuple[str
         if one.is_late:
             yield f"{one.kind} {Path(one.path).name}", f"was to be gone by {one.purge_by[:10]}; purge it."
     for artefact in state.purged():
-        if artefact.path.exists():
+        if _is_same(artefact.path, artefact.sha256):
             yield f"{artefact.kind} {artefact.path.name}", "was purged, but the file is there; purge again."
 
 
@@ -145,7 +159,7 @@ class _State:
                 held += [(part, {"version": one.version}) for part in parts]
             else:
                 gone += parts
-        for row in connection.execute(select(ARTEFACTS)):
+        for row in _in_force(connection):
             made = Artefact(Path(row.path), row.kind, row.sha256, numbers[row.version], ledger.clock())
             if row.purged_time is None:
                 held.append((made, {"number": row.number}))
@@ -182,6 +196,18 @@ class _State:
         words = why if certain else f"{why}; whether it knows deleted samples can't be told"
         late = by < self.now and certain
         return Leftover(str(artefact.path), artefact.kind, artefact.sha256, written(by), late, words, event)
+
+
+def _in_force(connection: Connection) -> list[Any]:
+    """Registered files, but for those whose name was registered again for another content."""
+    rows = connection.execute(select(ARTEFACTS).order_by(ARTEFACTS.c.number)).all()
+    newest = {row.path: row.sha256 for row in rows}
+    return [row for row in rows if row.sha256 == newest[row.path] or row.purged_time is not None]
+
+
+def _is_same(path: Path, sha256: str) -> bool:
+    """Whether the file is there, as it was registered."""
+    return is_regular_file(path) and not path.is_symlink() and sha256_of_file(path) == sha256
 
 
 def _files_of(version: Version, files: ModelFiles) -> list[Artefact]:
