@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from excise.ledger.events import Entry
+from excise.ledger.ledger import Ledger
+
 PAGE = Path(__file__).parents[2] / "docs" / "ledger.md"
 
 
@@ -158,6 +161,20 @@ def test_leftovers_are_listed_and_purged(excise, here):
     assert "whole: " in excise("requests", "verify")
     assert excise("requests", "leftovers").strip() == "nothing is left over"
     assert len(list((here / "requests.files" / "models").glob("*.safetensors"))) == 1
+
+
+@pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
+def test_a_request_that_is_tried_no_more_is_named(run, excise, here):
+    excise("requests", "submit", request_file(here))
+    failed = {"attempts": 5, "error": "an OSError", "next_attempt_time": "2026-01-01T00:00:00.000000Z"}
+    with Ledger(here / "requests.db") as ledger, ledger.writing() as (_, record):
+        record([Entry("failed", failed, "r-1")])
+    done = run(*PROCESS)
+    assert done.exit_code == 1
+    assert "failed 5 times, and not tried again until the cause is mended and you reopen them: r-1" in done.stderr
+    assert "nothing to do" not in done.stdout
+    excise("requests", "reopen", "r-1")
+    assert "r-1  completed" in excise(*PROCESS, "--points", "50")
 
 
 @pytest.mark.slow

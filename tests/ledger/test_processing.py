@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 
 import excise
 from excise.errors import InputError
+from excise.ledger.identities import Identity
 from excise.ledger.lineage import as_tree, check_out, model_at
 from excise.ledger.policy import GateBroken, Policy
 from excise.ledger.processing import Worker
@@ -199,6 +200,79 @@ def test_a_failure_is_tried_again_later(ledger, task, clock, monkeypatch):
     assert ledger.request("r-3x").error is None
 
 
+@pytest.mark.parametrize("error", [AttributeError, AssertionError, OSError, KeyError, MemoryError, InputError])
+def test_no_error_holds_up_others_or_leaves_its_words_behind(ledger, task, monkeypatch, error):
+    submit(ledger, 3, 4)
+    real, said = Worker.step.__globals__["carry_out"], []
+
+    def fail_for_three(task, model, head, asking, *others):
+        if any(one.asked.subject_request_id == "r-3x" for one in asking):
+            raise error("person-3 is at 12 of train_set")
+        return real(task, model, head, asking, *others)
+
+    monkeypatch.setattr("excise.ledger.processing.carry_out", fail_for_three)
+    done = Worker(ledger, task, STEP, tell=said.append).run()
+    assert (done.completed, done.failed) == (("r-4x",), ("r-3x",))
+    assert ledger.request("r-3x").error.split() == ["an" if error.__name__[0] in "AIO" else "a", error.__name__]
+    assert not [one for one in ledger.events() if "person-3" in one.body]
+    if error is not InputError:  # whose words are the package's own
+        assert "person-3" not in "".join(said)
+        assert "at line" in said[0]
+
+
+def test_a_data_set_that_fails_to_be_searched_fails_the_request_alone(ledger, task):
+    class Broken(TensorDataset):
+        @property
+        def metadata(self):
+            raise OSError("ann@example.org.csv is not there")
+
+    odd = dataclasses.replace(task, train_set=Broken(*task.train_set.tensors))
+    ledger.submit(Identity("email", "ann@example.org"), subject_request_id="r-mail")
+    submit(ledger, 4)
+    done = Worker(ledger, odd, STEP).run()
+    assert (done.completed, done.failed) == (("r-4x",), ("r-mail",))
+    assert ledger.request("r-mail").error == "an OSError, when the subject was looked for"
+
+
+def test_a_position_is_not_kept_in_an_error(ledger, task):
+    inputs, labels = task.train_set.tensors
+    broken = inputs.clone()
+    broken[17] = torch.nan
+    submit(ledger, 3)
+    said = []
+    odd = dataclasses.replace(task, train_set=TensorDataset(broken, labels))
+    Worker(ledger, odd, STEP, tell=said.append).run()
+    assert "sample 17" in said[0]
+    assert not [one for one in ledger.events() if "sample 17" in one.body]
+
+
+@pytest.mark.parametrize("change", ["cancel", "deny"])
+def test_a_request_can_be_withdrawn_while_a_worker_is_at_it(ledger, task, monkeypatch, change):
+    """Or was: one that kills every worker must not stay in the way for ever."""
+    submit(ledger, 3, 4)
+    from excise.ledger import processing
+
+    real = processing.carry_out
+
+    def meanwhile(*arguments):
+        monkeypatch.setattr(processing, "carry_out", real)
+        assert ledger.request("r-3x").status == "in_progress"
+        getattr(ledger, change)("r-3x", "withdrawn")
+        return real(*arguments)
+
+    monkeypatch.setattr(processing, "carry_out", meanwhile)
+    assert Worker(ledger, task, STEP).run().completed == ("r-4x",)
+    assert ledger.request("r-3x").status == {"cancel": "cancelled", "deny": "denied"}[change]
+    assert ledger.lineage()[-1].version == hash_of_model(excise.Unlearner(task, "step").forget(keys=["person-4"]).model)
+    assert verify_ledger(ledger).is_whole
+
+
+def test_settings_without_end_are_recorded(ledger, task):
+    submit(ledger, 3)
+    endless = Policy(method="step", lipschitz=float("inf"))
+    assert Worker(ledger, task, endless).run().completed == ("r-3x",)
+
+
 def test_all_of_the_data_needs_a_retraining(ledger, task):
     keys = sorted(set(task.keys))
     for number, key in enumerate(keys):
@@ -346,8 +420,8 @@ def test_a_worker_that_lost_its_turn_sweeps_nothing(ledger, task, monkeypatch):
     def lost(*_):
         raise TurnLost("another has taken over")
 
-    with monkeypatch.context() as patched, pytest.raises(TurnLost):
-        patched.setattr("excise.ledger.turns.Turns.require", lost)
+    monkeypatch.setattr("excise.ledger.turns.Turns.require", lost)
+    with pytest.raises(TurnLost):
         late.step()
     assert stray.exists()
 

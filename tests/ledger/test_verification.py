@@ -7,7 +7,7 @@ import string
 
 import pytest
 from ledgers import Clock, new_schema
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.types import Boolean, Float, Integer
 
 from excise.errors import InputError
@@ -17,7 +17,7 @@ from excise.ledger.ledger import Ledger
 from excise.ledger.policy import Policy
 from excise.ledger.processing import Worker
 from excise.ledger.purging import register
-from excise.ledger.schema import CERTIFICATES, EVENTS, IDENTITIES, LEDGERS, METADATA, REQUESTS, TURNS
+from excise.ledger.schema import CERTIFICATES, EVENTS, IDENTITIES, LEDGERS, METADATA, REQUESTS, TURNS, VERSIONS
 from excise.ledger.turns import Turns
 from excise.ledger.verification import verify_ledger
 
@@ -242,3 +242,24 @@ def everything_in(file):
         return everything(database)
     finally:
         database.engine.dispose()
+
+
+def test_what_would_stop_the_verification_itself_is_named_too(ledger, task):
+    ledger.submit("person-3", subject_request_id="r-3x")
+    Worker(ledger, task, Policy(method="step", guard=None, points=None)).run()
+    with ledger.database.writing() as connection:
+        connection.execute(update(VERSIONS).where(VERSIONS.c.number == 1).values(record="[" * 100_000))
+    found = verify_ledger(ledger).problems
+    assert "was altered: record is not what the events give" in str(found[0])
+
+
+def test_a_flag_that_is_neither_true_nor_false_is_named(tmp_path, clock):
+    with Ledger(tmp_path / "requests.db", clock=clock) as ledger:
+        ledger.submit("ann", subject_request_id="r-1")
+        with ledger.writing() as (_, record):
+            record([Entry("set_apart", {}, "r-1")])
+        with ledger.database.writing() as connection:
+            connection.execute(text("UPDATE requests SET alone = 3"))
+        assert [str(one) for one in verify_ledger(ledger).problems] == [
+            "requests r-1: was altered: alone is not what the events give."
+        ]

@@ -144,6 +144,8 @@ def _answer(
         owned = sorted({place for places in found.values() for place in places})
     except ExciseError as error:
         return Answer(asked, error=str(error))
+    except Exception as error:  # of the data set's own code
+        return Answer(asked, error=f"{kind_of(error)}, when the subject was looked for")
     left = [place for place in owned if place not in training_set.gone and place not in taken]
     if left:
         return Answer(asked, tuple(left), tuple(training_set.leaves_of(left)))
@@ -167,6 +169,16 @@ def _earlier(connection: Connection, asked: Asked, leaves: Sequence[str]) -> str
         .limit(1)
     )
     return connection.execute(same).scalar()
+
+
+def kind_of(error: Exception) -> str:
+    """What an error is, without its words.
+
+    >>> kind_of(OSError("ann.png")), kind_of(RuntimeError("ann"))
+    ('an OSError', 'a RuntimeError')
+    """
+    name = type(error).__name__
+    return f"{'an' if name[:1] in 'AEIOU' else 'a'} {name}"
 
 
 def next_attempt(asked: Asked, error: str, now: datetime) -> Entry:

@@ -19,7 +19,6 @@ from excise.ledger.keys import LedgerKeys
 from excise.ledger.schema import LEDGERS
 from excise.ledger.times import now
 
-
 WHOSE = "ledger.id"  # a file that says whose a folder is
 
 

@@ -17,7 +17,7 @@ from excise.ledger.training_set import TrainingSet
 from excise.ledger.versions import Version
 from excise.privacy.convexity import why_not_linear
 from excise.task.weights import with_weights
-from excise.unlearning.forgotten import PAIRS, Forgotten
+from excise.unlearning.forgotten import PAIRS, Forgotten, _plain
 from excise.unlearning.method import settings_of
 from excise.unlearning.performance import HELD_OUT
 from excise.unlearning.unlearner import Unlearner
@@ -85,15 +85,21 @@ def carry_out(
         "retained_root": tree.root.hex(),
         "epsilon": policy.epsilon,
         "delta": policy.delta,
-        "record": {
-            **_measured(done),
-            "first_accuracy": first,
-            "policy": policy.settings(),
-            "audit": None if audited is None else _verdict(audited),
-            "guarantee": _guarantee(task, model, done, policy),
-            "budget": None if budget is None else _budget(budget, policy),
-            "software": {"excise": excise.__version__, "torch": torch.__version__, "python": platform.python_version()},
-        },
+        "record": _plain(
+            {
+                **_measured(done),
+                "first_accuracy": first,
+                "policy": policy.settings(),
+                "audit": None if audited is None else _verdict(audited),
+                "guarantee": _guarantee(task, model, done, policy),
+                "budget": None if budget is None else _budget(budget, policy),
+                "software": {
+                    "excise": excise.__version__,
+                    "torch": torch.__version__,
+                    "python": platform.python_version(),
+                },
+            }
+        ),
     }
     return Carried(done.model, working, columns, tree, len(asking))
 
@@ -126,8 +132,6 @@ def _measured(done: Forgotten) -> dict[str, Any]:
 
 
 def _without_certificate(done: Forgotten) -> dict[str, Any]:
-    from excise.unlearning.forgotten import _plain
-
     names = ("slices", "seconds", "step_share", "parameters_changed", "settings", *PAIRS)
     plain: dict[str, Any] = _plain({name: getattr(done, name) for name in names})
     return plain

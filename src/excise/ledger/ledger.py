@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # these load torch
 
 AT_ONCE = 500  # rows a statement: SQLite takes no more than some thousand values
 LONGEST_AUTHOR = 128
+OPEN = ("pending", "in_progress", "requires_retraining")  # a worker that is at it finds out, and begins again
 Subject = Identity | str | Iterable[Identity | str]
 
 
@@ -173,11 +174,11 @@ class Ledger:
 
     def cancel(self, subject_request_id: str, reason: str) -> DeletionRequest:
         """Withdraw a request, for the person who made it."""
-        return self._close(subject_request_id, "cancelled", reason, ("pending", "requires_retraining"))
+        return self._close(subject_request_id, "cancelled", reason, OPEN)
 
     def deny(self, subject_request_id: str, reason: str) -> DeletionRequest:
         """Refuse a request, with the reason in writing; do not name the person in it."""
-        return self._close(subject_request_id, "denied", reason, ("pending", "requires_retraining"))
+        return self._close(subject_request_id, "denied", reason, OPEN)
 
     def reopen(self, subject_request_id: str) -> DeletionRequest:
         """Let a request that stopped be tried again, by another policy say."""

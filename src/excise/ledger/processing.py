@@ -8,6 +8,7 @@ that dies before that transaction leaves a file that nobody refers to, and the n
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, insert, select
 
 from excise.errors import ExciseError, InputError, NothingForgotten
-from excise.ledger.batch import Answer, Asked, answers_to, are_as_taken, begun, next_attempt, stopped, take
+from excise.ledger.batch import Answer, Asked, answers_to, are_as_taken, begun, kind_of, next_attempt, stopped, take
 from excise.ledger.budget import agreed, budget_of, require_noise_since_training
 from excise.ledger.carrying_out import Carried, carry_out
 from excise.ledger.certificate_body import certificate_body
@@ -129,7 +130,7 @@ class Worker:
                 carried = carry_out(self.task, model, head, asking, self._training_set, self.policy, self._budget())
             except STOPS as error:
                 return self._stopped(head, answers, asking, error)
-            except (ExciseError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            except Exception as error:  # whatever the task's own code raises: one request must not hold up all others
                 return self._failed(head, answers, asking, error)
             return self._committed(head, answers, carried)
 
@@ -309,11 +310,10 @@ class Worker:
         self, head: Version, answers: Sequence[Answer], asking: Sequence[Answer], error: Exception
     ) -> Processed:
         """Something went wrong on the way: of one request, which is tried again later, or of several."""
-        self._tell(f"{type(error).__name__}: {error}")
+        said = kind_of(error)  # and no more: its words may hold positions, keys or values of samples
+        self._tell(f"{said}: {error}" if isinstance(error, ExciseError) else f"{said}, raised {_place_of(error)}")
         if len(asking) > 1:
             return self._set_apart(head, asking)
-        # what other code says may hold values of samples
-        said = str(error) if isinstance(error, ExciseError) else f"a {type(error).__name__}"
         with self.ledger.writing() as (connection, record):
             self._require_own(connection, head, answers)
             others = _without(answers, asking[0])
@@ -326,7 +326,7 @@ class Worker:
         self._turns.require(connection)
         now = head_version(connection)
         if now is None or now.version != head.version or not are_as_taken(connection, [one.asked for one in answers]):
-            raise TurnLost("another worker has carried out these requests, or others, meanwhile; begin again.")
+            raise TurnLost("these requests, or others, were carried out or withdrawn meanwhile; begin again.")
 
     def _require_written(self, name: str, secret: str | None) -> None:
         """Raise ``TurnLost`` if a worker that had been silent for too long swept the new files away."""
@@ -340,6 +340,12 @@ class Worker:
             self._require_own(connection, head, asking)
             record([Entry("set_apart", {}, one.asked.subject_request_id) for one in asking])
         return Processed()
+
+
+def _place_of(error: Exception) -> str:
+    """Where an error was raised: that much can be told of it without telling of samples."""
+    *_, last = traceback.extract_tb(error.__traceback__) or [None]
+    return "nowhere" if last is None else f"at line {last.lineno} of {last.filename}"
 
 
 def _require_new(model: nn.Module, connection: Connection) -> None:

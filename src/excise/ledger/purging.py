@@ -102,7 +102,7 @@ def leftovers_of(ledger: Ledger, *, folders: Iterable[str | Path] = (), task: Ta
 def purge_leftovers(ledger: Ledger, *, at_once: bool = False) -> list[Leftover]:
     """Remove what is past its date, or all of it; what an interrupted purge did not get to is removed now.
 
-    A file that is not as it was registered stays, as does its record, and is named in an error when all others are gone.
+    A file that is not as it was registered stays, and is named in an error when all others are gone.
     """
     wanted = [one for one in leftovers_of(ledger) if one.event is not None and (one.is_late or at_once)]
     changed = [one for one in wanted if not _is_same(Path(one.path), one.sha256)]

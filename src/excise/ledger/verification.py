@@ -15,7 +15,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Table, func, insert, select
+from sqlalchemy import Boolean, Connection, Integer, Table, func, insert, select, type_coerce
 
 from excise._support.file_hashes import sha256_of_file
 from excise.errors import ExciseError, InputError
@@ -65,7 +65,7 @@ def verify_ledger(ledger: Ledger) -> Verification:
         try:
             with ledger.database.reading() as connection:
                 problems += part(ledger, connection, counts)
-        except (ExciseError, ValueError, TypeError, LookupError, AttributeError) as error:
+        except (ExciseError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             said = str(error).partition("\n")[0]
             problems.append(Problem(f"the ledger's {part.__name__.strip('_')}", f"can't be read: {said}"))
     return Verification(**counts, problems=tuple(problems))
@@ -150,7 +150,10 @@ def _own_row(connection: Connection, rebuilt: Connection, chain: _Chain) -> Iter
 def _compared(table: Table, connection: Connection, rebuilt: Connection) -> Iterator[Problem]:
     """Rows that differ from those that the events give; the first one is enough."""
     keys = list(table.primary_key.columns)
-    query = select(table).order_by(*(_as_bytes(column, connection) for column in keys))
+    columns = [
+        type_coerce(one, Integer).label(one.name) if _is_sqlite_flag(one, connection) else one for one in table.c
+    ]
+    query = select(*columns).order_by(*(_as_bytes(column, connection) for column in keys))
     plain = select(table).order_by(*keys)
     there = connection.execution_options(yield_per=AT_ONCE).execute(query).mappings()
     wanted = rebuilt.execution_options(yield_per=AT_ONCE).execute(plain).mappings()
@@ -162,9 +165,14 @@ def _compared(table: Table, connection: Connection, rebuilt: Connection) -> Iter
         if found is None or expected is None or any(found[key.name] != expected[key.name] for key in keys):
             yield Problem(name, "was removed, inserted or renamed: it is not what the events give.")
         else:
-            columns = [str(column) for column in expected if found[column] != expected[column]]
-            yield Problem(name, f"was altered: {', '.join(columns)} is not what the events give.")
+            others = [str(column) for column in expected if found[column] != expected[column]]
+            yield Problem(name, f"was altered: {', '.join(others)} is not what the events give.")
         return
+
+
+def _is_sqlite_flag(column: Any, connection: Connection) -> bool:
+    """Whether it is true or false in words alone: SQLite takes any number there, and the driver shows it as true."""
+    return connection.dialect.name == "sqlite" and isinstance(column.type, Boolean)
 
 
 def _as_bytes(column: Any, connection: Connection) -> Any:

@@ -103,7 +103,8 @@ def process(
     """Carry out all requests that wait, those that are due first in front.
 
     It can be stopped or killed at any time: the next run goes on, and nothing is lost or done twice. Several may run
-    at once. The exit code is 3 where a request needs a retraining, and 1 where one failed and will be tried again.
+    at once. The exit code is 3 where a request needs a retraining, and 1 where one failed: it will be tried
+    again, unless it failed too often, which is said.
 
     \b
     Example:
@@ -125,8 +126,9 @@ def process(
         batch=batch,
         seed=seed,
     )
-    tell = None if as_json else (lambda text: click.echo(text, err=True))
-    worker = Worker(ledger, load_task(address), policy, finders=_finders(finders), tell=tell)
+    worker = Worker(
+        ledger, load_task(address), policy, finders=_finders(finders), tell=lambda text: click.echo(text, err=True)
+    )
     total = Processed()
     while True:
         found = worker.run()
@@ -136,11 +138,25 @@ def process(
         if watch is None:
             break
         time.sleep(watch)
+    given_up = _say_given_up(ledger, policy.attempts)
     if as_json:
         click.echo(json.dumps(asdict(total), indent=2))
-    elif not len(total):
+    elif not len(total) and not given_up:
         click.echo("nothing to do")
-    sys.exit(STOPPED if total.requires_retraining else 1 if total.failed else 0)
+    sys.exit(STOPPED if total.requires_retraining else 1 if total.failed or given_up else 0)
+
+
+def _say_given_up(ledger: Ledger, attempts: int) -> bool:
+    """Name the requests that failed so often that they are not tried again by themselves, if there are any."""
+    names = [one.subject_request_id for one in ledger.requests("pending") if one.attempts >= attempts]
+    if names:
+        more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
+        click.echo(
+            f"failed {attempts} times, and not tried again until the cause is mended and you reopen them: "
+            f"{', '.join(names[:20])}{more}",
+            err=True,
+        )
+    return bool(names)
 
 
 def _say(found: Processed, ledger: Ledger) -> None:
