@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 import torch
@@ -97,6 +98,16 @@ def test_who_is_forgotten_already_gets_the_earlier_certificate(ledger, task):
     assert (ledger.request("again").status, ledger.request("again").answered_by) == ("completed", "r-3x")
     assert ledger.certificate("again") == ledger.certificate("r-3x")
     assert len(ledger.lineage()) == 2
+
+
+def test_who_was_forgotten_bit_by_bit_gets_the_last_certificate(ledger, task):
+    """Only after the last deletion is none of the samples retained."""
+    for name, places in (("z", [15, 12]), ("a", [13]), ("m", [14])):  # in the order of neither names nor samples
+        submit_samples(ledger, task, places, subject_request_id=name)
+        Worker(ledger, task, ONE).run()
+    submit(ledger, 3)
+    Worker(ledger, task, ONE).run()
+    assert ledger.request("r-3x").answered_by == "m"
 
 
 def test_two_requests_of_one_subject_in_a_batch_are_carried_out_once(ledger, task):
@@ -445,6 +456,15 @@ def test_a_worker_that_looks_while_another_commits_goes_on(ledger, task, monkeyp
     monkeypatch.setattr(Worker, "_sync", outrun)
     assert slow.run().completed == ("r-5x",)
     assert verify_ledger(ledger).is_whole
+
+
+def test_new_folders_are_on_the_disk_before_the_version_is(ledger, task, monkeypatch):
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(os.fstat(descriptor).st_ino), real(descriptor)))
+    submit(ledger, 3)
+    Worker(ledger, task, STEP).run()
+    assert {ledger.folder.stat().st_ino, (ledger.folder / "models").stat().st_ino} <= set(synced)
 
 
 def test_a_version_can_be_had_back(ledger, task, tmp_path):

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, or_, select
 
 from excise.errors import ExciseError, InputError
 from excise.ledger.events import Entry
-from excise.ledger.schema import DELETED, IDENTITIES, REQUESTS
+from excise.ledger.schema import DELETED, IDENTITIES, REQUESTS, VERSIONS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -156,10 +156,22 @@ def _answer(
 
 
 def _earlier(connection: Connection, asked: Asked, leaves: Sequence[str]) -> str | None:
-    """The completed request that deleted these samples, or one of the same subject where the rows are gone."""
+    """The last request that deleted some of these samples, or one of the same subject where the rows are gone.
+
+    After the last one none of them was retained, as its certificate shows.
+    """
     if leaves:
-        by_leaf = select(DELETED.c.subject_request_id).where(DELETED.c.leaf.in_(list(leaves)[:500])).limit(1)
-        return connection.execute(by_leaf).scalar()
+        found: list[tuple[int, str]] = []
+        for start in range(0, len(leaves), AT_ONCE):
+            by_leaf = (
+                select(VERSIONS.c.number, DELETED.c.subject_request_id)
+                .join(VERSIONS, VERSIONS.c.version == DELETED.c.version)
+                .where(DELETED.c.leaf.in_(leaves[start : start + AT_ONCE]))
+                .order_by(VERSIONS.c.number.desc(), DELETED.c.subject_request_id.desc())
+                .limit(1)
+            )
+            found += [(number, name) for number, name in connection.execute(by_leaf)]
+        return max(found)[1] if found else None
     same = (
         select(REQUESTS.c.subject_request_id)
         .join(IDENTITIES, IDENTITIES.c.subject_request_id == REQUESTS.c.subject_request_id)

@@ -314,11 +314,11 @@ class Ledger:
     def _with_identities(self, connection: Connection, rows: Sequence[RowMapping]) -> list[DeletionRequest]:
         query = select(IDENTITIES.c.subject_request_id, IDENTITIES.c.identity_type).order_by(IDENTITIES.c.place)
         names = [row["subject_request_id"] for row in rows]
-        types: dict[str, tuple[str, ...]] = {}
+        types: dict[str, list[str]] = {}
         for name, kind in connection.execute(query.where(IDENTITIES.c.subject_request_id.in_(names))):
-            types[name] = (*types.get(name, ()), kind)
+            types.setdefault(name, []).append(kind)
         today = self.clock()
-        return [request_of(row, types.get(row["subject_request_id"], ()), today) for row in rows]
+        return [request_of(row, tuple(types.get(row["subject_request_id"], ())), today) for row in rows]
 
     def _close(self, name: str, kind: str, reason: str, allowed: tuple[str, ...]) -> DeletionRequest:
         if not isinstance(reason, str) or not reason.strip():

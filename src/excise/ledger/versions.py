@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, select
 
 from excise._support.file_hashes import sha256_of_file
-from excise._support.files import naming
+from excise._support.files import force_to_disk, naming
 from excise.errors import InputError
 from excise.ledger.schema import DELETED, LEDGERS, VERSIONS
 from excise.task.hashing import hash_of_model
@@ -121,7 +121,9 @@ class ModelFiles:
 
     def _write(self, model: nn.Module, path: Path, name: str) -> str:
         with naming(path):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                force_to_disk(path.parent.parent)  # or a loss of power takes the folder, with what is in it
         save_weights(model, path, record={"ledger": self.ledger_id, "version": name})
         with naming(path):
             path.chmod(0o600)
