@@ -1,5 +1,6 @@
 """Requests come in, are found again, and change their status only as they may."""
 
+import errno
 import os
 import sqlite3
 import stat
@@ -338,5 +339,17 @@ def test_a_lost_database_is_not_begun_anew_unseen(tmp_path, clock):
 
 def test_a_beginning_that_was_killed_after_the_keys_is_finished(tmp_path, clock):
     LedgerKeys.make(tmp_path / "requests.files" / "keys")
+    with Ledger(tmp_path / "requests.db", clock=clock) as begun:
+        assert [one.kind for one in begun.events()] == ["created"]
+
+
+def test_a_disk_without_room_for_keys_is_said_to_be_so(tmp_path, clock, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        Ledger(tmp_path / "requests.db", clock=clock)
+    monkeypatch.undo()
     with Ledger(tmp_path / "requests.db", clock=clock) as begun:
         assert [one.kind for one in begun.events()] == ["created"]

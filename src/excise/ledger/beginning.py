@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import uuid
 from datetime import datetime
@@ -101,6 +100,9 @@ def _seal_by(keys: LedgerKeys) -> Seal:
 def _keys_in(folder: Path) -> LedgerKeys:
     """The keys that are there, or new ones; of two processes that begin one wins."""
     if not folder.exists():
-        with contextlib.suppress(InputError):
+        try:
             return LedgerKeys.make(folder)
+        except InputError:
+            if not folder.exists():  # no one was quicker: the disk is full, say
+                raise
     return LedgerKeys.read(folder)
