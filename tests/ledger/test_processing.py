@@ -320,6 +320,27 @@ def test_rows_that_were_deleted_from_the_data_too_are_no_longer_asked_for(ledger
     assert verify_ledger(ledger).is_whole
 
 
+def test_who_got_anothers_certificate_gets_it_again_when_the_rows_are_gone(ledger, task):
+    submit_samples(ledger, task, [12, 13, 14, 15], subject_request_id="batch")
+    Worker(ledger, task, STEP).run()
+    submit(ledger, 3)
+    Worker(ledger, task, STEP).run()
+    left = [place for place in range(120) if place not in range(12, 16)]
+    inputs, labels = task.train_set.tensors
+    keys = [task.keys[place] for place in left]
+    smaller = dataclasses.replace(task, train_set=TensorDataset(inputs[left], labels[left]), keys=keys)
+    ledger.submit("person-3", subject_request_id="again")
+    assert Worker(ledger, smaller, STEP).run().completed == ("again",)
+    assert ledger.request("again").answered_by == ledger.request("r-3x").answered_by == "batch"
+
+
+def test_no_samples_are_not_all_of_them(ledger, task):
+    for nothing in (None, [], "ids:"):
+        with pytest.raises(InputError, match=r"None|at least one|does not say"):
+            submit_samples(ledger, task, nothing)
+    assert not list(ledger.requests())
+
+
 def test_a_model_that_is_no_version_is_refused(ledger, task):
     submit(ledger, 3)
     Worker(ledger, task, STEP).run()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, func, or_, select
 
 from excise.errors import ExciseError, InputError
 from excise.ledger.events import Entry
@@ -173,11 +173,11 @@ def _earlier(connection: Connection, asked: Asked, leaves: Sequence[str]) -> str
             found += [(number, name) for number, name in connection.execute(by_leaf)]
         return max(found)[1] if found else None
     same = (
-        select(REQUESTS.c.subject_request_id)
+        select(func.coalesce(REQUESTS.c.answered_by, REQUESTS.c.subject_request_id))
         .join(IDENTITIES, IDENTITIES.c.subject_request_id == REQUESTS.c.subject_request_id)
         .where(IDENTITIES.c.digest.in_([digest for _, digest in asked.identities]))
-        .where(REQUESTS.c.status == "completed", REQUESTS.c.answered_by.is_(None))
-        .order_by(REQUESTS.c.number)
+        .where(REQUESTS.c.status == "completed")
+        .order_by(REQUESTS.c.number.desc())
         .limit(1)
     )
     return connection.execute(same).scalar()

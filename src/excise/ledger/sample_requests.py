@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from excise.errors import InputError
 from excise.ledger.identities import Identity
 from excise.ledger.training_set import TrainingSet
 from excise.ledger.versions import deleted_since, head_version
@@ -36,6 +37,8 @@ def submit_samples(
         received_time: When it came; None for now.
         due_date: By when it is to be answered; None for one month after it came.
     """
+    if what is None:  # which elsewhere stands for all samples
+        raise InputError("what must name samples, by positions or in words such as 'class:3', not None.")
     known = TrainingSet(task, ledger.keys)
     with ledger.database.reading() as connection:
         head = head_version(connection)
