@@ -6,7 +6,7 @@ import os
 
 import pytest
 import torch
-from sqlalchemy import select
+from sqlalchemy import select, update
 from torch.utils.data import TensorDataset
 
 import excise
@@ -17,7 +17,7 @@ from excise.ledger.policy import GateBroken, Policy
 from excise.ledger.processing import Worker
 from excise.ledger.retraining import register_retrained
 from excise.ledger.sample_requests import submit_samples
-from excise.ledger.schema import DELETED
+from excise.ledger.schema import DELETED, IDENTITIES, REQUESTS, VERSIONS
 from excise.ledger.turns import TurnLost
 from excise.ledger.verification import verify_ledger
 from excise.ledger.verify import verify
@@ -420,6 +420,7 @@ def test_a_stray_model_file_is_swept_and_known_ones_stay(ledger, task):
     said = []
     Worker(ledger, task, STEP, tell=said.append).run()
     assert not stray.exists()
+    assert (stray.parent / "strays" / stray.name).exists()  # it may be of a later backup
     assert any(stray.name in line for line in said)
     assert len(list((ledger.folder / "models").glob("*.safetensors"))) == 3
 
@@ -544,3 +545,59 @@ def test_a_class_is_requested_by_words(ledger, task):
     assert found.identity_types == ("sample",) * 3
     assert Worker(ledger, task, STEP).run().completed == (found.subject_request_id,)
     assert ledger.lineage()[-1].retained_count == 117
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        update(IDENTITIES).values(digest="ab" * 32),
+        update(REQUESTS).values(due_date="2020-01-01T00:00:00.000000Z"),
+        update(VERSIONS).where(VERSIONS.c.number == 1).values(retained_count=1),
+        update(VERSIONS).where(VERSIONS.c.number == 1).values(epsilon=0.0),
+    ],
+    ids=["identities", "due date", "samples", "epsilon"],
+)
+def test_nothing_is_carried_out_that_was_altered_without_the_key(ledger, task, statement):
+    submit(ledger, 3)
+    Worker(ledger, task, STEP).run()
+    submit(ledger, 4)
+    with ledger.database.writing() as connection:
+        connection.execute(statement)
+    with pytest.raises(InputError, match="was altered in the database"):
+        Worker(ledger, task, STEP).run()
+    assert ledger.request("r-4x").status == "pending"
+    assert [one.number for one in ledger.lineage()] == [0, 1]
+
+
+def test_a_worker_that_lives_long_sees_that_the_data_changed(ledger, task, monkeypatch):
+    data = TensorDataset(*(part.clone() for part in task.train_set.tensors))
+    worker = Worker(ledger, dataclasses.replace(task, train_set=data), STEP)
+    submit(ledger, 3)
+    worker.run()
+    data.tensors[0][77] += 1
+    submit(ledger, 4)
+    monkeypatch.setattr("excise.ledger.processing.READ_ANEW", 0.0)
+    with pytest.raises(InputError, match="train_set is not the ledger's"):
+        worker.run()
+
+
+def test_a_denial_by_mistake_can_be_taken_back(ledger, task):
+    ledger.submit(Identity("email", "ann@example.org"), subject_request_id="r-1")
+    wrong, right = {"email": lambda _: ["bob@example.org"] * 120}, {"email": lambda _: ["ann@example.org"] * 120}
+    assert Worker(ledger, task, STEP, finders=wrong).run().denied == ("r-1",)
+    assert ledger.reopen("r-1").status == "pending"
+    found = ledger.preview("r-1", task, finders=right)
+    assert len(found.positions) == 120
+    assert verify_ledger(ledger).is_whole
+
+
+def test_strays_are_purged(ledger, task):
+    from excise.ledger.purging import purge_leftovers
+
+    submit(ledger, 3)
+    Worker(ledger, task, STEP).run()
+    (ledger.folder / "models" / f"{'ab' * 32}.safetensors").write_bytes(b"of a run that was killed")
+    submit(ledger, 4)
+    Worker(ledger, task, STEP).run()
+    purge_leftovers(ledger, at_once=True)
+    assert not list((ledger.folder / "models" / "strays").iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, func, or_, select
 
 from excise.errors import ExciseError, InputError
-from excise.ledger.events import Entry
-from excise.ledger.schema import DELETED, IDENTITIES, REQUESTS, VERSIONS
+from excise.ledger.events import Entry, Seal
+from excise.ledger.schema import DELETED, EVENTS, IDENTITIES, REQUESTS, VERSIONS
+from excise.ledger.seals import require_seal_of_request, seal_of_request
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -57,7 +59,7 @@ class Answer:
     """Why its subject could not be looked for."""
 
 
-def take(connection: Connection, policy: Policy, now: str) -> list[Asked]:
+def take(connection: Connection, policy: Policy, now: str, seal: Seal) -> list[Asked]:
     """The requests that are next, in the order in which they are due; the same again if they are not finished."""
     due = or_(REQUESTS.c.next_attempt_time.is_(None), REQUESTS.c.next_attempt_time <= now)
     waiting = (REQUESTS.c.status == "pending") & due & (REQUESTS.c.attempts < policy.attempts)
@@ -70,22 +72,22 @@ def take(connection: Connection, policy: Policy, now: str) -> list[Asked]:
     )
     rows = connection.execute(query).mappings().all()
     together = [rows[0]] if rows and rows[0]["alone"] else _until_alone(rows)
-    return [_asked(connection, row) for row in together]
+    return [_asked(connection, row, seal) for row in together]
 
 
-def asked_by(connection: Connection, subject_request_id: str) -> Asked:
+def asked_by(connection: Connection, subject_request_id: str, seal: Seal) -> Asked:
     """One request, whatever its status."""
     query = select(REQUESTS).where(REQUESTS.c.subject_request_id == subject_request_id)
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
         raise InputError(f"the ledger has no request {subject_request_id!r:.140}; excise requests list shows all.")
-    return _asked(connection, row)
+    return _asked(connection, row, seal)
 
 
-def stopped(connection: Connection) -> list[Asked]:
+def stopped(connection: Connection, seal: Seal) -> list[Asked]:
     """The requests that only a retraining can answer."""
     query = select(REQUESTS).where(REQUESTS.c.status == "requires_retraining").order_by(REQUESTS.c.number)
-    return [_asked(connection, row) for row in connection.execute(query).mappings().all()]
+    return [_asked(connection, row, seal) for row in connection.execute(query).mappings().all()]
 
 
 def _until_alone(rows: Sequence[Any]) -> list[Any]:
@@ -93,10 +95,14 @@ def _until_alone(rows: Sequence[Any]) -> list[Any]:
     return list(rows[:end])
 
 
-def _asked(connection: Connection, row: Any) -> Asked:
+def _asked(connection: Connection, row: Any, seal: Seal) -> Asked:
+    """A request from its rows, if these are as they were written under the ledger's key."""
     name = row["subject_request_id"]
     query = select(IDENTITIES.c.identity_type, IDENTITIES.c.digest).where(IDENTITIES.c.subject_request_id == name)
     identities = tuple((kind, digest) for kind, digest in connection.execute(query.order_by(IDENTITIES.c.place)))
+    body = connection.execute(select(EVENTS.c.body).where(EVENTS.c.number == row["number"])).scalar()
+    expected = seal_of_request(name, identities, row["received_time"], row["due_date"], seal)
+    require_seal_of_request(name, json.loads(body or "{}").get("seal"), expected)
     return Asked(name, row["received_time"], row["due_date"], row["attempts"], identities, row["status"])
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, select
 
 from excise.errors import InputError
-from excise.ledger.events import Entry
+from excise.ledger.events import Entry, Seal
 from excise.ledger.schema import EVENTS, VERSIONS
+from excise.ledger.seals import require_seal_of_version
+from excise.ledger.versions import all_versions
 from excise.privacy.accountant import Budget, BudgetAccountant
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class LedgerBudget:
         return made
 
 
-def budget_of(connection: Connection) -> LedgerBudget | None:
+def budget_of(connection: Connection, seal: Seal) -> LedgerBudget | None:
     """The ledger's budget; None where it has none."""
     newest = select(EVENTS.c.body).where(EVENTS.c.kind == "budget").order_by(EVENTS.c.number.desc()).limit(1)
     body = connection.execute(newest).scalar()
@@ -46,12 +48,12 @@ def budget_of(connection: Connection) -> LedgerBudget | None:
         return None
     total = json.loads(body)
     spent: list[Budget] = []
-    query = select(VERSIONS.c.method, VERSIONS.c.epsilon, VERSIONS.c.delta).order_by(VERSIONS.c.number)
-    for method, epsilon, delta in connection.execute(query):
-        if method in TRAINED:
+    for version in all_versions(connection):
+        require_seal_of_version(vars(version), version.record.get("seal"), seal)
+        if version.method in TRAINED:
             spent = []
-        elif epsilon is not None:
-            spent.append(Budget(epsilon, delta))
+        elif version.epsilon is not None and version.delta is not None:
+            spent.append(Budget(version.epsilon, version.delta))
     return LedgerBudget(Budget(total["epsilon"], total["delta"]), tuple(spent))
 
 

@@ -22,6 +22,7 @@ from excise.ledger.keys import LedgerKeys
 from excise.ledger.projection import project
 from excise.ledger.request import DONE, STATUSES, DeletionRequest, request_of
 from excise.ledger.schema import CERTIFICATES, IDENTITIES, LEDGERS, REQUESTS
+from excise.ledger.seals import seal_of_request
 from excise.ledger.times import Clock, admitted_time, now, one_month_after, written
 
 if TYPE_CHECKING:  # these load torch
@@ -181,9 +182,9 @@ class Ledger:
         return self._close(subject_request_id, "denied", reason, OPEN)
 
     def reopen(self, subject_request_id: str) -> DeletionRequest:
-        """Let a request that stopped be tried again, by another policy say."""
+        """Let a request that stopped, or was denied by mistake, be tried again: by another policy, or finder, say."""
         return self._change(
-            subject_request_id, Entry("reopened", {}, subject_request_id), ("requires_retraining", "pending")
+            subject_request_id, Entry("reopened", {}, subject_request_id), ("requires_retraining", "pending", "denied")
         )
 
     def preview(self, subject_request_id: str, task: Task, *, finders: Mapping[str, Finder] | None = None) -> Preview:
@@ -283,7 +284,8 @@ class Ledger:
         received = one.received_time or today
         due = one.due_date or one_month_after(received)
         hashed = sorted([each.identity_type, digest(each, self.keys.hmac_of)] for each in one.subject_identities)
-        body = {"identities": hashed, "received_time": written(received), "due_date": written(due)}
+        body: dict[str, Any] = {"identities": hashed, "received_time": written(received), "due_date": written(due)}
+        body["seal"] = seal_of_request(one.subject_request_id, hashed, written(received), written(due), self.seal)
         return Entry("received", body, one.subject_request_id)
 
     def _known(self, connection: Connection, names: list[str], entries: dict[str, Entry]) -> set[str]:

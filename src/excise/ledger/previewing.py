@@ -36,7 +36,7 @@ def preview_request(
     known = TrainingSet(task, ledger.keys)
     model, last = task.model, None
     with ledger.database.reading() as connection:
-        asked = asked_by(connection, subject_request_id)
+        asked = asked_by(connection, subject_request_id, ledger.seal)
         head = head_version(connection)
         if head is not None:
             known.follow(head, deleted_since(connection, None))

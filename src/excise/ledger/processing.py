@@ -8,9 +8,10 @@ that dies before that transaction leaves a file that nobody refers to, and the n
 from __future__ import annotations
 
 import hashlib
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, insert, select
@@ -24,6 +25,7 @@ from excise.ledger.deletion_certificate import signed
 from excise.ledger.events import Entry
 from excise.ledger.policy import GateBroken, Policy
 from excise.ledger.schema import CERTIFICATES, VERSIONS
+from excise.ledger.seals import require_seal_of_version, seal_of_version
 from excise.ledger.subjects import Finder, Subjects
 from excise.ledger.times import written
 from excise.ledger.training_set import TrainingSet
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from excise.task.task import Task
 
 Tell = Callable[[str], None]
+READ_ANEW = 60.0  # seconds after which a worker reads the training set once more before a batch
 STOPS = (GateBroken, NothingForgotten, RetrainRequired)
 """What only a retraining, or another policy, can help against."""
 
@@ -97,6 +100,7 @@ class Worker:
         self._subjects: Subjects | None = None  # made when it is known which sample is which
         self._model_hash = hash_of_model(task.model)
         self._swept = False
+        self._read = time.monotonic()
 
     def run(self, *, most: int | None = None) -> Processed:
         """Carry out what is due, batch by batch, until nothing is left, or so many batches are done."""
@@ -140,7 +144,7 @@ class Worker:
             head, _ = self._at_head()
             with self.ledger.database.reading() as connection:
                 _require_new(model, connection)
-                batch = stopped(connection)
+                batch = stopped(connection, self.ledger.seal)
                 answers = self._answers_to(batch, connection)
             asking = [one for one in answers if one.positions]
             tree = self._training_set.tree.without([bytes.fromhex(leaf) for one in asking for leaf in one.leaves])
@@ -160,6 +164,8 @@ class Worker:
             head = head_version(connection)
         if head is None:
             head = self._register()
+        require_seal_of_version(vars(head), head.record.get("seal"), self.ledger.seal)
+        self._read_anew_now_and_then()
         self._sync(head)
         if not self._swept:
             self._sweep()
@@ -177,11 +183,23 @@ class Worker:
         }
         with self.ledger.writing() as (connection, record_events):
             self._turns.require(connection)
-            record_events([Entry("version", body)])
+            record_events([self._version_entry(body)])
             found = head_version(connection)
         if found is None:
             raise InputError("the ledger could not register the model; is the database damaged?")
         return found
+
+    def _read_anew_now_and_then(self) -> None:
+        """Look whether the training set is still what it was, in a worker that lives for long."""
+        if time.monotonic() - self._read > READ_ANEW:
+            self.task = replace(self.task)  # which has nothing in its memory
+            self._training_set, self._subjects = TrainingSet(self.task, self.ledger.keys), None
+            self._read = time.monotonic()
+
+    def _version_entry(self, body: dict[str, Any]) -> Entry:
+        """The event of a new version, sealed."""
+        record = {**body["record"], "seal": seal_of_version(body, self.ledger.seal)}
+        return Entry("version", {**body, "record": record})
 
     def _sync(self, head: Version) -> None:
         """Take over what other workers deleted, and hold the training set against the head's root."""
@@ -196,17 +214,17 @@ class Worker:
         self._training_set.follow(head, deleted)
 
     def _sweep(self) -> None:
-        """Remove what killed runs left; while the transaction lasts, no one else can make a file a version."""
+        """Put aside what killed runs left; while the transaction lasts, no one else can make a file a version."""
         with self.ledger.writing() as (connection, _):
             self._turns.require(connection)
             swept = self._files.sweep(set(connection.execute(select(VERSIONS.c.version)).scalars()))
         for path in swept:
-            self._tell(f"removed {path.name}, which an interrupted run left")
+            self._tell(f"{path.name} is of no version, as an interrupted run leaves it; it is in models/strays now")
         self._swept = True
 
     def _take(self) -> list[Asked]:
         with self.ledger.writing() as (connection, record):
-            batch = take(connection, self.policy, written(self.ledger.clock()))
+            batch = take(connection, self.policy, written(self.ledger.clock()), self.ledger.seal)
             if batch:
                 self._turns.require(connection)
                 record(begun(batch, self.name))
@@ -214,7 +232,7 @@ class Worker:
 
     def _agree_on_budget(self) -> None:
         with self.ledger.database.reading() as connection:
-            entries = agreed(budget_of(connection), self.policy)
+            entries = agreed(budget_of(connection, self.ledger.seal), self.policy)
             if entries:
                 require_noise_since_training(connection)
         if entries:
@@ -230,7 +248,7 @@ class Worker:
     def _budget(self) -> BudgetAccountant | None:
         """What is left to spend, in an accountant of this batch's own: only the commit makes it spent."""
         with self.ledger.database.reading() as connection:
-            found = budget_of(connection)
+            found = budget_of(connection, self.ledger.seal)
         return None if found is None else found.accountant()
 
     def _committed(self, head: Version, answers: Sequence[Answer], carried: Carried | None) -> Processed:
@@ -249,7 +267,7 @@ class Worker:
             new = None
             if written_version is not None:
                 self._require_written(name, secret)
-                record([Entry("version", written_version)])
+                record([self._version_entry(written_version)])
                 new = head_version(connection)
             done = self._answered(connection, record, head, new, answers, carried)
         if new is not None:

@@ -110,7 +110,8 @@ def _stopped(event: Event, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reopened(*_: Any) -> dict[str, Any]:
-    return {"status": "pending", "attempts": 0, "next_attempt_time": None, "error": None, "reason": None}
+    nothing = dict.fromkeys(("next_attempt_time", "error", "reason", "completed_time"))
+    return {"status": "pending", "attempts": 0, **nothing}
 
 
 def _set_apart(*_: Any) -> dict[str, Any]:

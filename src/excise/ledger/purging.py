@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from excise.errors import InputError
 from excise.ledger.events import Entry, canonical
 from excise.ledger.leftover_known import Known
 from excise.ledger.leftover_scan import scan
-from excise.ledger.leftovers import KINDS, Artefact, ModelVersion, due, first_deletion, purge
+from excise.ledger.leftovers import KINDS, Artefact, ModelVersion, due, first_deletion, modified_time, purge
 from excise.ledger.schema import ARTEFACTS, EVENTS
 from excise.ledger.times import read_time, written
 from excise.ledger.training_set import TrainingSet
@@ -116,6 +116,8 @@ def purge_leftovers(ledger: Ledger, *, at_once: bool = False) -> list[Leftover]:
     for artefact in state.purged():
         if _is_same(artefact.path, artefact.sha256):  # else another file has the name since
             purge(artefact)
+    for path in _strays(ledger, state, late=not at_once):
+        path.unlink(missing_ok=True)
     if changed:
         raise InputError(
             f"{', '.join(one.path for one in changed)}: not the file that was registered (another SHA-256), and not "
@@ -133,6 +135,15 @@ def late_leftovers(ledger: Ledger, connection: Connection) -> Iterator[tuple[str
     for artefact in state.purged():
         if _is_same(artefact.path, artefact.sha256):
             yield f"{artefact.kind} {artefact.path.name}", "was purged, but the file is there; purge again."
+    for path in _strays(ledger, state, late=True):
+        yield f"stray {path.name}", "is of no version, and was put aside long ago; look at it, then purge."
+
+
+def _strays(ledger: Ledger, state: _State, *, late: bool) -> list[Path]:
+    """Files that interrupted runs left, and that were put aside; with ``late`` those that should be gone by now."""
+    end = state.now - timedelta(days=state.days)
+    found = sorted(ModelFiles.of(ledger).strays.glob("*.safetensors"))
+    return [path for path in found if not late or modified_time(path.stat()) < end]
 
 
 @dataclass(frozen=True)

@@ -147,15 +147,21 @@ class ModelFiles:
         return model
 
     def sweep(self, known: set[str]) -> list[Path]:
-        """Remove files of versions that were never committed, which a killed run left; gives their paths.
+        """Put aside files of versions that were never committed, which a killed run left; gives where they were.
 
-        Only whoever has the turn may: others write no model files.
+        Only whoever has the turn may: others write no model files. They are not removed at once, since a database that
+        was restored from an old backup does not know its later versions either; ``purge`` removes them by their date.
         """
-        left = [
-            path for folder in (self.folder, self.folder / "secret") for path in sorted(folder.glob("*.safetensors"))
-        ]
+        folders = (self.folder, self.folder / "secret")
+        left = [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]
         strays = [path for path in left if path.stem not in known]
         for path in strays:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+            with naming(path), contextlib.suppress(FileNotFoundError):
+                self.strays.mkdir(exist_ok=True, mode=0o700)
+                path.replace(self.strays / path.name)
         return strays
+
+    @property
+    def strays(self) -> Path:
+        """Where files go that no version has."""
+        return self.folder / "strays"

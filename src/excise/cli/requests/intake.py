@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -14,7 +15,7 @@ from excise.cli.requests.options import echo_request, ledger_options, request_ar
 if TYPE_CHECKING:
     from excise.ledger.identities import Submission
     from excise.ledger.ledger import Ledger
-    from excise.ledger.request import DeletionRequest
+    from excise.task.task import Task
 
 LARGEST = 2**30  # bytes of a file of requests
 
@@ -24,8 +25,10 @@ LARGEST = 2**30  # bytes of a file of requests
 @click.option("--samples", metavar="SPEC", help="Instead, samples by a rule: ids:3,5,9, class:3; with --task.")
 @click.option("--task", "address", metavar="MODULE:FACTORY", help="For --samples: makes the excise.Task.")
 @json_option
-@ledger_options(create=True)
-def submit(file: BinaryIO, samples: str | None, address: str | None, as_json: bool, ledger: Ledger) -> None:
+@ledger_options(create=True, later=True)
+def submit(
+    file: BinaryIO, samples: str | None, address: str | None, as_json: bool, ledger: Callable[[], Ledger]
+) -> None:
     """Take in requests from FILE, or from standard input: JSON as OpenDSR has it, one, a list, or one a line.
 
     Who asks is named in the file alone, never on the command line, which others on this machine can see. On a terminal
@@ -38,26 +41,31 @@ def submit(file: BinaryIO, samples: str | None, address: str | None, as_json: bo
       excise requests submit request.json --ledger requests.db
     """
     if samples is not None or address is not None:
-        taken = [_samples(ledger, samples, address)]
+        from excise.ledger.sample_requests import submit_samples  # which loads torch
+
+        task = _task_of(samples, address)
+        opened = ledger()
+        taken = [submit_samples(opened, task, samples or "")]
     else:
-        taken = ledger.submit_all(_asked() if _is_terminal(file) else _read(file))
+        asked = _asked() if _is_terminal(file) else _read(file)
+        opened = ledger()
+        taken = opened.submit_all(asked)
     if as_json:
         click.echo(json.dumps([one.as_dict() for one in taken], indent=2))
         return
     for one in taken[:20]:
-        echo_request(ledger, one.subject_request_id)
+        echo_request(opened, one.subject_request_id)
     if len(taken) > 20:
         click.echo(f"and {len(taken) - 20:,} more")
 
 
-def _samples(ledger: Ledger, samples: str | None, address: str | None) -> DeletionRequest:
+def _task_of(samples: str | None, address: str | None) -> Task:
     from excise.errors import InputError
-    from excise.ledger.sample_requests import submit_samples
     from excise.task.loading import load_task
 
     if samples is None or address is None:
         raise InputError("--samples and --task go together: the task has the training set that the samples are in.")
-    return submit_samples(ledger, load_task(address), samples)
+    return load_task(address)
 
 
 def _is_terminal(file: BinaryIO) -> bool:

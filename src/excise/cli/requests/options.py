@@ -15,8 +15,13 @@ if TYPE_CHECKING:  # it loads SQLAlchemy
     from excise.ledger.ledger import Ledger
 
 
-def ledger_options(*, create: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the ledger that its options name; with ``create`` a new one where there is none."""
+def ledger_options(
+    *, create: bool = False, later: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the ledger that its options name; with ``create`` a new one where there is none.
+
+    With ``later`` it gets a function that opens it, to be called when all else is known to be right.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @click.option(
@@ -41,7 +46,8 @@ def ledger_options(*, create: bool = False) -> Callable[[Callable[..., None]], C
         def opened(*arguments: Any, url: str, folder: Path | None, author: str | None, **others: Any) -> None:
             from excise.ledger.ledger import Ledger
 
-            command(*arguments, ledger=Ledger(url, folder=folder, create=create, author=author), **others)
+            open_ledger = functools.partial(Ledger, url, folder=folder, create=create, author=author)
+            command(*arguments, ledger=open_ledger if later else open_ledger(), **others)
 
         return opened
 

@@ -14,7 +14,7 @@ import click
 from excise.cli.methods import chosen_guard, chosen_method, guard_option, method_option, set_option
 from excise.cli.options import FILE, json_option, seed_option, task_option
 from excise.cli.requests.options import days, ledger_options, request_argument
-from excise.errors import InputError
+from excise.errors import ExciseError, InputError
 
 if TYPE_CHECKING:
     from excise.ledger.ledger import Ledger
@@ -129,10 +129,17 @@ def process(
     worker = Worker(
         ledger, load_task(address), policy, finders=_finders(finders), tell=lambda text: click.echo(text, err=True)
     )
-    total = Processed()
+    total, is_going = Processed(), False
     while True:
-        found = worker.run()
-        total += found
+        try:
+            found = worker.run()
+        except ExciseError as error:
+            if watch is None or not is_going:
+                raise
+            click.echo(f"{error} Trying again.", err=True)  # such as a server that does not answer for a while
+            time.sleep(watch)
+            continue
+        total, is_going = total + found, True
         if len(found) and not as_json:
             _say(found, ledger)
         if watch is None:
