@@ -17,7 +17,7 @@ test: .venv/ready lint
 
 # 200 random cases of every estimator that rows can be taken out of, of which make test does a few.
 cases: .venv/ready
-	EXCISE_CASES=200 $(BIN)/pytest -n 2 --dist worksteal tests/estimators
+	EXCISE_CASES=200 $(BIN)/pytest -n 2 --dist worksteal tests/estimators tests/statistics/test_foci.py tests/privacy
 
 # 200 times kill -9 while files are written, of which make test does 20; and 500 times while requests of a ledger are
 # carried out, in SQLite and in PostgreSQL each. About a quarter of an hour.

@@ -37,6 +37,7 @@ from excise.unlearning.unlearner import Unlearner
 TRAINED = 1300  # of the 1,797 digits; the rest is held out
 WRONG = 12  # of these have a wrong label
 EPOCHS, LR = 150, 0.2  # long enough to learn the wrong labels by heart
+WALK = 30  # epochs of the network that the docs walk through, which every command trains anew
 RETRAININGS = 3
 SHOWN = 5  # slices
 MAPPED = 4  # samples whose sensitivity is shown
@@ -199,7 +200,7 @@ def customers() -> Task:
     """
     task = make_case().task
     with _one_thread():
-        trained = task.with_model(fit(task, epochs=EPOCHS, lr=LR).model)
+        trained = task.with_model(fit(task, epochs=WALK, lr=LR).model)
     return replace(trained, keys=[f"customer-{place // 10}" for place in range(TRAINED)])
 
 

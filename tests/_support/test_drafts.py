@@ -219,6 +219,7 @@ WRITING |= {"savez", "savez_compressed", "savetxt", "to_pickle", "imsave", "copy
 HERE = {  # inside whole_file, or into memory
     "_support/files.py": {"write_bytes", "savefig"},
     "task/weights.py": {"save_file", "save", "open"},
+    "cli/requests/register.py": {"open"},
     "evidence/population/pieces.py": {"savez"},
     "training/model_cache.py": {"save_file"},
     "unlearning/embeddings.py": {"save_file"},

@@ -53,7 +53,7 @@ def test_a_request_that_is_withdrawn_while_a_worker_looks_at_it_waits(ledger, an
     ledger.submit("ann", subject_request_id="r-1")
     with ledger.writing() as (connection, record):
         record([Entry("requires_retraining", {"reason": "a gate"}, "r-1")])
-        asked = asked_by(connection, "r-1")
+        asked = asked_by(connection, "r-1", ledger.seal)
     begun = threading.Event()
 
     def look():

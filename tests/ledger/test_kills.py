@@ -18,7 +18,7 @@ from excise.ledger.policy import Policy
 from excise.ledger.processing import Worker
 from excise.ledger.verification import verify_ledger
 
-KILLS = int(os.environ.get("EXCISE_KILLS", "12"))
+KILLS = int(os.environ.get("EXCISE_KILLS", "8"))
 REQUESTS = 50 if KILLS > 50 else 10
 POLICY = Policy(method="step", guard=None, points=None, batch=2)
 SHARED = 200 if KILLS > 50 else 12  # requests of four workers

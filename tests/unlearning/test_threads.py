@@ -90,8 +90,8 @@ def test_a_few_requests_of_many_threads():
 
 
 @pytest.mark.slow
-def test_fifty_requests_of_each_of_eight_threads():
-    share_requests(threads=8, each=50)
+def test_many_requests_of_each_of_eight_threads():
+    share_requests(threads=8, each=20)
 
 
 def test_the_same_sample_is_forgotten_once():
