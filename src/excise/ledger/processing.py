@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from excise.task.task import Task
 
 Tell = Callable[[str], None]
-READ_ANEW = 60.0  # seconds after which a worker reads the training set once more before a batch
+READ_ANEW = 600.0  # seconds after which a worker reads the training set once more before a batch
 STOPS = (GateBroken, NothingForgotten, RetrainRequired)
 """What only a retraining, or another policy, can help against."""
 
@@ -104,39 +104,43 @@ class Worker:
 
     def run(self, *, most: int | None = None) -> Processed:
         """Carry out what is due, batch by batch, until nothing is left, or so many batches are done."""
-        total = Processed()
-        done = 0
+        total, done = Processed(), 0
         while most is None or done < most:
             try:
-                found = self.step()
+                with self._turns.turn():
+                    while (found := self._batch()) is not None:
+                        total, done = total + found, done + 1
+                        if done == most or self._turns.others_wait():
+                            break
+                    else:
+                        return total
             except TurnLost as error:
                 self._tell(str(error))
-                continue
-            if found is None:
-                break
-            total, done = total + found, done + 1
         return total
 
     def step(self) -> Processed | None:
         """Carry out one batch; None where there is nothing to do."""
         with self._turns.turn():
-            head, model = self._at_head()
-            self._agree_on_budget()
-            batch = self._take()
-            if not batch:
-                return None
-            with self.ledger.database.reading() as connection:
-                answers = self._answers_to(batch, connection)
-            asking = [one for one in answers if one.positions]
-            if not asking:
-                return self._committed(head, answers, None)
-            try:
-                carried = carry_out(self.task, model, head, asking, self._training_set, self.policy, self._budget())
-            except STOPS as error:
-                return self._stopped(head, answers, asking, error)
-            except Exception as error:  # whatever the task's own code raises: one request must not hold up all others
-                return self._failed(head, answers, asking, error)
-            return self._committed(head, answers, carried)
+            return self._batch()
+
+    def _batch(self) -> Processed | None:
+        head, model = self._at_head()
+        self._agree_on_budget()
+        batch = self._take()
+        if not batch:
+            return None
+        with self.ledger.database.reading() as connection:
+            answers = self._answers_to(batch, connection)
+        asking = [one for one in answers if one.positions]
+        if not asking:
+            return self._committed(head, answers, None)
+        try:
+            carried = carry_out(self.task, model, head, asking, self._training_set, self.policy, self._budget())
+        except STOPS as error:
+            return self._stopped(head, answers, asking, error)
+        except Exception as error:  # whatever the task's own code raises: one request must not hold up all others
+            return self._failed(head, answers, asking, error)
+        return self._committed(head, answers, carried)
 
     def adopt(self, model: nn.Module, record: dict[str, Any]) -> Processed:
         """Make a retrained model the head, which completes all requests that need a retraining."""

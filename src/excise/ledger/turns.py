@@ -66,6 +66,12 @@ class Turns:
         if self._first(connection) != self._worker:
             raise TurnLost(f"worker {self._worker} was silent for too long, and another has taken over; begin again.")
 
+    def others_wait(self) -> bool:
+        """Whether another worker has drawn a ticket, and is alive."""
+        query = select(TURNS.c.ticket).where(TURNS.c.worker != self._worker, TURNS.c.until >= self._now()).limit(1)
+        with self._ledger.database.reading() as connection:
+            return connection.execute(query).scalar() is not None
+
     def _draw(self) -> None:
         with self._ledger.database.writing() as connection:
             head_of(connection)
