@@ -111,7 +111,7 @@ def require_as_undisturbed(url, folder, wanted):
         "excise.ledger.versions.save_weights",  # before the model is written
         "excise.ledger.processing.head_version",  # in the transaction
         "excise.ledger.processing.signed",  # after the version's event, before the certificate
-        "excise.ledger.turns.Turns._give_back",  # after the commit
+        "excise.ledger.turns.Turns.others_wait",  # after the commit
     ],
 )
 def test_killed_at_an_instant_that_matters(kind, instant, request, tmp_path, task, monkeypatch):
