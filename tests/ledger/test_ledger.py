@@ -252,6 +252,14 @@ class TestSqlite:
         with pytest.raises(InputError, match="no SQLite database"):
             Ledger(file)
 
+    @pytest.mark.parametrize("place", [b"CREATE TABLE ledgers", b"CREATE TABLE events", b"alembic_version"])
+    def test_a_file_whose_own_text_is_damaged_is_refused(self, file, place):
+        content = file.read_bytes()
+        start = content.index(place)
+        file.write_bytes(content[:start] + b"\xac" + content[start + 1 :])
+        with pytest.raises(InputError, match=r"damaged|lacks a table|could not be used|holds no ledger"):
+            list(Ledger(file, create=False).requests())
+
     def test_another_ledgers_keys_are_refused(self, file, tmp_path):
         Ledger(tmp_path / "other.db")
         with pytest.raises(InputError, match="key of another ledger"):

@@ -76,6 +76,8 @@ class Database:
             raise InputError(f"{self.shown}: {_in_words(error)}") from None
         except SQLAlchemyError as error:
             raise InputError(f"{self.shown}: the database could not be used ({reason(error)}).") from None
+        except (UnicodeDecodeError, sqlite3.DatabaseError):  # of a file whose names of tables, or more, are no text
+            raise InputError(f"{self.shown}: {_MEANINGS['malformed']}") from None
         except UnicodeEncodeError:  # halves of characters, as the shell makes of bytes that are no UTF-8
             raise InputError(f"{self.shown}: a name or a reason is not text in UTF-8; write it otherwise.") from None
 
