@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from excise._support.drafts import draft_folder
-from excise._support.files import naming, write_whole
+from excise._support.files import force_to_disk, naming, write_whole
 from excise._support.reading import reason
 from excise.errors import InputError, MissingExtraError
 from excise.ledger.verify import Refused, raw_public_key
@@ -69,7 +69,7 @@ class LedgerKeys:
             write_whole(inside / PRIVATE, _private_pem(private), mode=OWNER_ONLY)
             write_whole(inside / PUBLIC, _public_pem(private), mode=FOR_ALL)
             inside.rename(place)  # which the system refuses where another process has put files meanwhile
-            _force_to_disk(place.parent)
+            force_to_disk(place.parent)
         return cls.read(place)
 
     @classmethod
@@ -161,14 +161,6 @@ def _require_empty(folder: Path) -> None:
             raise InputError(f"{folder}: {what} never overwritten; name a new folder.")
     elif folder.exists():
         raise InputError(f"{folder}: is no folder; name a new one for the keys.")
-
-
-def _force_to_disk(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _made(folder: Path) -> Path:
