@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import sqlite3
 import string
 
 import pytest
@@ -214,6 +215,25 @@ def test_any_byte_of_an_sqlite_file_that_is_changed_is_found_or_changes_nothing(
             path.unlink()
     assert found > FLIPS / 20
     shutil.rmtree(folder)
+
+
+def test_what_is_changed_in_an_index_alone_is_found(tmp_path, clock):
+    """Or workers would not see a request that the table has."""
+    url = tmp_path / "requests.db"
+    with Ledger(url, clock=clock) as ledger:
+        for number in range(3):
+            ledger.submit(f"person-{number}", subject_request_id=f"r-{number}x")
+    original, folder = url.read_bytes(), tmp_path / "requests.files"
+    with sqlite3.connect(url) as connection:
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+        named = "SELECT rootpage FROM sqlite_schema WHERE name = 'requests_to_do'"
+        page = connection.execute(named).fetchone()[0] - 1
+    connection.close()
+    start = original.index(b"pending", page * size, (page + 1) * size)
+    url.write_bytes(original[:start] + b"pendinh" + original[start + 7 :])
+    assert not holds(url, folder, clock)
+    url.write_bytes(original)
+    assert holds(url, folder, clock)
 
 
 def holds(file, folder, clock):

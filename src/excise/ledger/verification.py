@@ -61,7 +61,7 @@ def verify_ledger(ledger: Ledger) -> Verification:
     """Look at everything; the first event that was altered, removed or inserted is named."""
     problems: list[Problem] = []
     counts = {"events": 0, "versions": 0, "certificates": 0}
-    for part in (_events, _certificates, _turns, _models, _leftovers):
+    for part in (_file, _events, _certificates, _turns, _models, _leftovers):
         try:
             with ledger.database.reading() as connection:
                 problems += part(ledger, connection, counts)
@@ -69,6 +69,14 @@ def verify_ledger(ledger: Ledger) -> Verification:
             said = str(error).partition("\n")[0]
             problems.append(Problem(f"the ledger's {part.__name__.strip('_')}", f"can't be read: {said}"))
     return Verification(**counts, problems=tuple(problems))
+
+
+def _file(ledger: Ledger, connection: Connection, _: dict[str, int]) -> Iterator[Problem]:
+    """An SQLite file's own structure: an index that was altered gives other rows than the table has."""
+    if ledger.database.is_sqlite:
+        for (said,) in connection.exec_driver_sql("PRAGMA integrity_check(3)"):
+            if said != "ok":
+                yield Problem("the database file", f"was altered: {str(said).splitlines()[0]}.")
 
 
 def _events(ledger: Ledger, connection: Connection, counts: dict[str, int]) -> Iterator[Problem]:
