@@ -28,6 +28,7 @@ from experiments import networks
 from experiments.augmented import fit_augmented
 from experiments.cases import DECAY, EPOCHS, NETWORKS, SAMPLES, Case, make_case
 from experiments.clauses import LENGTH, PADDING, UNKNOWN, WORDS, load_clauses
+from experiments.mixed_precision import fit_augmented_in_half
 
 DATA = default_folder()
 KEPT = Path(".cache") / "quality"
@@ -61,9 +62,9 @@ def cifar_bn_cnn(epochs: int = EPOCHS) -> Task:
     return _made(networks.bn_cnn, _images("cnn", SAMPLES), fit_augmented, epochs=epochs, lr=0.1)
 
 
-def resnet9_quarter(epochs: int = 15) -> Task:
+def resnet9_quarter(epochs: int = 10) -> Task:
     """ResNet-9 of a quarter of its width on 10,000 CIFAR-10 images, trained with random crops and flips."""
-    return _made(_quarter, _images("cnn", 10_000), fit_augmented, epochs=epochs, lr=0.01)
+    return _made(_quarter, _images("cnn", 10_000), fit_augmented_in_half, epochs=epochs, lr=0.01)
 
 
 def clauses_transformer(epochs: int = EPOCHS) -> Task:
