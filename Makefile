@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo quick test fuzz cases kills flips lint docs benchmark clean
+.PHONY: demo quick test studies fuzz cases kills flips lint docs benchmark clean
 
 demo: .venv/ready
 	$(BIN)/excise demo
@@ -28,6 +28,10 @@ kills: .venv/ready
 # 10,000 bytes changed in ledgers, models and certificates each, of which make test does some hundred.
 flips: .venv/ready
 	EXCISE_FLIPS=10000 EXCISE_MALFORMED=2000 $(BIN)/pytest -n 2 tests/ledger/test_verification.py tests/ledger/test_verify.py
+
+# Every study of the paper in its quick form, of which make test leaves out the six longest. About two minutes.
+studies: .venv/ready
+	EXCISE_STUDIES=all $(BIN)/pytest -n 2 --dist worksteal tests/reproduce
 
 # 20,000 malformed inputs, others each time; 2,000, always the same, are in "make test". About four minutes.
 # The seed is printed: "make fuzz EXCISE_FUZZ_SEED=..." tries the same ones again. What a test failed at stays in .fuzz/.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +27,7 @@ class InHalf(nn.Module):
 
 def fit_augmented_in_half(task: Task, ids: Tensor, *, epochs: int, lr: float, seed: int) -> nn.Module:
     """As ``fit_augmented``, in mixed precision."""
-    trained = fit_augmented(task.with_model(InHalf(task.model)), ids, epochs=epochs, lr=lr, seed=seed)
-    network: nn.Module = trained.network
-    return network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    network, other = copy.deepcopy(task.model), copy.deepcopy(task.model)
+    trained = fit_augmented(task.with_model(InHalf(other)), ids, epochs=epochs, lr=lr, seed=seed)
+    network.load_state_dict({name.removeprefix("network."): one for name, one in trained.state_dict().items()})
+    return network.eval()

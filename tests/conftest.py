@@ -7,10 +7,13 @@ import os
 
 import torch
 from data_folder import DATA, LACKING
+from hypothesis import settings
 
 EXPECTED = 0  # tests that lack data where there is a folder of data
 
 torch.set_num_threads(1)
+settings.register_profile("untimed", deadline=None)  # a busy machine is no defect
+settings.load_profile("untimed")
 if DATA.is_dir():
     os.environ["EXCISE_DATA"] = str(DATA)
 

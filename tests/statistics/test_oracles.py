@@ -115,7 +115,7 @@ def test_ties_are_broken_uniformly():
     """Among the other duplicates, and among all equally near rows."""
     points = np.array([0, 0, 0, 0, 1, 3, 3, 5], dtype=float)[:, None]
     counts = np.zeros((8, 8))
-    draws = 6000
+    draws = 2000
     for key in range(draws):
         counts[range(8), nearest(points, np.uint64(key))] += 1
     expected = np.zeros((8, 8))
@@ -129,11 +129,11 @@ def test_ties_are_broken_uniformly():
 @pytest.mark.slow
 def test_tied_distances_are_broken_uniformly_in_the_joint_space():
     points = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [0, -1]], dtype=float)
-    draws = 6000
+    draws = 2000
     counts = np.zeros(6)
     for key in range(draws):
         counts[nearest(points, np.uint64(key))[0]] += 1
-    np.testing.assert_allclose(counts / draws, [0, 0.2, 0.2, 0.2, 0.2, 0.2], atol=0.025)
+    np.testing.assert_allclose(counts / draws, [0, 0.2, 0.2, 0.2, 0.2, 0.2], atol=0.04)
 
 
 def test_float32_far_from_zero_finds_the_right_neighbors():
