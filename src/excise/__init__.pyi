@@ -15,7 +15,10 @@ from .errors import MissingExtraError as MissingExtraError
 from .errors import NeverSupportedError as NeverSupportedError
 from .errors import NothingForgotten as NothingForgotten
 from .errors import NotYetSupportedError as NotYetSupportedError
+from .errors import ProcessError as ProcessError
+from .errors import ToleranceWarning as ToleranceWarning
 from .errors import UndefinedWarning as UndefinedWarning
+from .errors import WorkersLostError as WorkersLostError
 from .estimators.unfitting import Unfitted as Unfitted
 from .estimators.unfitting import Unfitter as Unfitter
 from .estimators.unfitting import unfit as unfit
@@ -25,10 +28,13 @@ from .evidence.effort import Effort as Effort
 from .ledger.identities import Identity as Identity
 from .ledger.ledger import Ledger as Ledger
 from .ledger.policy import Policy as Policy
+from .planning.planning import Plan as Plan
+from .planning.planning import plan as plan
 from .privacy.accountant import BudgetAccountant as BudgetAccountant
 from .privacy.accountant import RetrainRequired as RetrainRequired
 from .privacy.certificate import Certificate as Certificate
 from .privacy.mechanism import Privacy as Privacy
+from .processes.group import alone as alone
 from .report.page import write_report as write_report
 from .slices.activations import GaussianNoise as GaussianNoise
 from .slices.activations import ScaledNoise as ScaledNoise
@@ -38,9 +44,11 @@ from .statistics.dependence import codec as codec
 from .statistics.dependence import codec_test as codec_test
 from .statistics.dependence import lcodec as lcodec
 from .statistics.dependence import xi as xi
-from .statistics.foci import Selection as Selection
 from .statistics.foci import foci as foci
 from .statistics.foci import lfoci as lfoci
+from .statistics.selection import Sampling as Sampling
+from .statistics.selection import Selection as Selection
+from .statistics.selection import Tolerance as Tolerance
 from .statistics.sklearn import FOCISelector as FOCISelector
 from .task.requests import parse_request as parse_request
 from .task.task import Task as Task

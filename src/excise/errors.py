@@ -39,6 +39,13 @@ class NothingForgotten(ExciseError, RuntimeError):
         """Names of the slices that would have been updated."""
 
 
+class ProcessError(ExciseError, RuntimeError):
+    """Another of the processes that work on a model together failed, ended or does something else.
+
+    Nothing was applied or written. The message says which process, and why as far as it told.
+    """
+
+
 class MissingExtraError(ExciseError, ImportError):
     """A feature needs an optional package that is not installed."""
 
@@ -47,8 +54,16 @@ class DataError(ExciseError, OSError):
     """A data file is missing or damaged; the message names it, what was expected and where to get it."""
 
 
+class WorkersLostError(ExciseError, RuntimeError):
+    """The workers that a search was shared out over died, again and again; the message says of what."""
+
+
 class UndefinedWarning(RuntimeWarning):
     """A coefficient is not defined for this data (a constant y, for example) and is reported as NaN."""
+
+
+class ToleranceWarning(UserWarning):
+    """A figure is not as exact as asked for; the message says how exact it is, and what would help."""
 
 
 def warn(message: str, category: type[Warning]) -> None:

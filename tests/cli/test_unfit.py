@@ -31,8 +31,11 @@ def run(*words):
     return CliRunner().invoke(cli.cli, ["unfit", *map(str, words)], catch_exceptions=False)
 
 
-def test_rows_go_from_a_file_of_skops(table, tmp_path):
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_rows_go_from_a_file_of_skops(table, tmp_path, ending):
     file, frame = table
+    frame.to_parquet(file.with_suffix(".parquet"))
+    file = file.with_suffix(f".{ending}")
     inputs, target = frame[["age", "dose", "weeks"]], frame["progression"]
     skops.io.dump(Ridge().fit(inputs, target, sample_weight=frame["weight"]), tmp_path / "model.skops")
     options = ("--data", file, "--target", "progression", "--weight", "weight", "--out", tmp_path / "next.skops")

@@ -23,7 +23,8 @@ from excise.task.hashing import hash_of_model
 from excise.task.ids import all_but
 from excise.training import model_cache
 from excise.training.model_cache import DamagedWarning, NotKeptWarning
-from excise.training.retraining import fresh, retrain, retrainings, seeded
+from excise.training.retraining import fresh, retrain, seeded
+from excise.training.several import retrainings
 
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
 

@@ -332,7 +332,6 @@ def broadcasting():
 
 
 REFUSED = {
-    "bfloat16": (lambda: half(torch.bfloat16), InputError, r"bfloat16.*\.float\(\).*\.to\(torch\.bfloat16\)"),
     "float16": (lambda: half(torch.float16), InputError, r"float16.*\.float\(\)"),
     "LoRA by hand, nothing else trained: step": (lambda: plain(LoRA(head=False)), NeverSupportedError, r"Drift\(\)"),
     "LSTM, all trained: step": (lambda: recurrent(frozen=False), NotYetSupportedError, r"LSTM.*Drift\(\).*freeze"),
@@ -376,6 +375,12 @@ def test_is_refused_with_the_remedy(name):
     with pytest.raises(kind) as error:
         Unlearner(make(), Step(), n_jobs=1).forget(WRONG)
     assert re.search(words, str(error.value)), str(error.value)
+
+
+@pytest.mark.parametrize("method", ["auto", Drift(), Step(curvature="ggn")], ids=["auto", "drift", "step, GGN"])
+def test_bfloat16_is_refused_where_small_changes_would_be_lost(method):
+    with pytest.raises(InputError, match=r"bfloat16.*\.float\(\).*\.to\(torch\.bfloat16\), or take Step\(\)"):
+        Unlearner(half(torch.bfloat16), method)
 
 
 def test_parameters_that_a_step_leaves_alone_are_named():

@@ -13,12 +13,28 @@ from typing import Any
 import click
 
 import excise
+from excise._support.launchers import is_first_started
 from excise._support.visible import visible
-from excise.cli import audit, compare, demo, forget, population, reproduce, requests, slices, statistics, unfit, verify
+from excise.cli import (
+    audit,
+    compare,
+    demo,
+    forget,
+    plan,
+    population,
+    reproduce,
+    requests,
+    slices,
+    statistics,
+    unfit,
+    verify,
+)
+from excise.cli.launched import refuse_several
 from excise.errors import ExciseError
 
 COMMANDS = (
     statistics.blanket,
+    plan.plan,
     forget.forget,
     unfit.unfit,
     slices.slices,
@@ -30,6 +46,8 @@ COMMANDS = (
     demo.demo,
     reproduce.reproduce,
 )
+SHARED = ("forget", "audit")
+"""Those that several processes can carry out together."""
 INTERRUPTED = 130  # 128 and the number of the signal
 
 
@@ -46,6 +64,15 @@ class Commands(click.Group):
         except EOFError as error:  # which click would take for an interrupt, and it is a mistake of ours
             raise RuntimeError("a file ended where more was expected") from error
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; not every one can be carried out by several processes."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and name not in SHARED:
+            refuse_several(name)
+        return name, command, rest
+
 
 @click.group(
     cls=Commands, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -56,7 +83,8 @@ def cli() -> None:
 
 
 def _say(message: Warning | str, *_: Any) -> None:
-    click.echo(f"excise: warning: {visible(str(message))}", err=True)
+    if is_first_started():
+        click.echo(f"excise: warning: {visible(str(message))}", err=True)
 
 
 def main() -> None:

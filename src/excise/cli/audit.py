@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from excise._support.reading import reason, require_regular_file
+from excise.cli.launched import say, shared
 from excise.cli.options import (
     FILE,
     PageOptions,
@@ -17,6 +18,7 @@ from excise.cli.options import (
     require_file,
     require_writable,
     task_option,
+    workers_options,
 )
 from excise.cli.proof import prove
 from excise.errors import InputError
@@ -48,7 +50,9 @@ if TYPE_CHECKING:  # these load torch
     "--retrainings", type=click.IntRange(min=0), default=0, show_default=True, help="Models to retrain for it."
 )
 @click.option("--report", type=FILE, metavar="FILE", help="Write a page for people (.html).")
+@workers_options
 @proof_options
+@shared
 def audit(
     address: str,
     spec: str | None,
@@ -72,14 +76,16 @@ def audit(
       excise audit --task my_project:task --unlearned out.safetensors --retrainings 3 --report page.html
       excise audit --task my_project:task --forget ids:17,4242 --unlearned other.pt --retrainings 3
     """
+    from excise import processes
     from excise.cli.records import circumstances, file_hashes
     from excise.task.loading import load_task
     from excise.task.requests import parse_request
     from excise.task.weights import load_weights
 
-    require_writable(report, "--report", (".html",))
     require_file(record, "--record", (".json",))
-    page_options.key()  # a file that holds none is said before the work
+    if processes.is_first():
+        require_writable(report, "--report", (".html",))
+        page_options.key()  # a file that holds none is said before the work
     task = load_task(address)
     also = page_options.further_sets()
     if original is not None:
@@ -112,15 +118,16 @@ def audit(
     if as_json:
         settings = {} if done is None else done.settings
         everything = {**found.as_dict(), "settings": settings, **circumstances(page_options, hashes)}
-        click.echo(json.dumps(everything, indent=2))  # in ASCII, which no terminal obeys
+        say(json.dumps(everything, indent=2))  # in ASCII, which no terminal obeys
         return
     from rich.console import Console
 
     from excise.evidence.text import show
 
-    show(found, Console())
+    if processes.is_first():
+        show(found, Console())
     if report is not None:
-        click.echo(f"wrote {report}")
+        say(f"wrote {report}")
 
 
 def _read(record: Path) -> Any:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from excise.cli.options import FILE, listed, print_table, request_option, require_writable, task_option
+from excise.cli.options import (
+    FILE,
+    listed,
+    print_table,
+    request_option,
+    require_writable,
+    task_option,
+    workers_options,
+)
 
 
 @click.command()
@@ -18,6 +26,7 @@ from excise.cli.options import FILE, listed, print_table, request_option, requir
 @click.option("--retrainings", type=click.IntRange(min=2), default=3, show_default=True, help="Of every request.")
 @click.option("--no-tuning", is_flag=True, help="Take every method's default settings.")
 @click.option("--cache", type=FILE, metavar="DIR", help="Where retrained models are kept.")
+@workers_options
 @click.option("--out", type=FILE, metavar="FILE", help="Write everything as JSON.")
 @click.option("--plot", type=FILE, metavar="FILE", help="Draw gap against cost (.png, .svg, .pdf).")
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")

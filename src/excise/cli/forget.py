@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import excise
+from excise.cli.launched import say, shared
 from excise.cli.methods import (
     chosen_guard,
     chosen_method,
@@ -26,6 +27,7 @@ from excise.cli.options import (
     proof_options,
     require_writable,
     task_option,
+    workers_options,
 )
 from excise.cli.proof import prove
 from excise.errors import InputError
@@ -89,7 +91,9 @@ class Named:
 @click.option(
     "--retrainings", type=click.IntRange(min=0), default=0, show_default=True, help="Models to retrain for the audit."
 )
+@workers_options
 @proof_options
+@shared
 def forget(
     address: str,
     ids: str | None,
@@ -120,24 +124,32 @@ def forget(
       excise forget --task my_project:task --ids 17,4242 --model in.safetensors --out out.safetensors
       excise forget --task my_project:task --keys ann,bob --method drift --out out.safetensors --report record.json
       excise forget --task my_project:task --ids 17 --out out.safetensors --report page.html --retrainings 3
+      torchrun --nproc-per-node 2 -m excise forget --task my_project:task --ids 17 --out out.safetensors
     """
+    from excise import processes
     from excise._support.files import write_json
+    from excise._support.workers import require_sendable
     from excise.cli.records import circumstances, file_hashes
     from excise.task.loading import load_task
+    from excise.task.sharded import refuse_sharded
     from excise.task.weights import TORCH, save_weights
     from excise.unlearning.unlearner import Unlearner
 
     named = Named(ids, ids_file, spec, keys)
-    require_writable(out, "--out", (".safetensors", *sorted(TORCH)))
-    page = require_writable(report, "--report", (".json", ".html")) == ".html"
+    page = report is not None and report.suffix.lower() == ".html"
+    if processes.is_first():
+        require_writable(out, "--out", (".safetensors", *sorted(TORCH)))
+        require_writable(report, "--report", (".json", ".html"))
     if not page and (retrainings or show_samples or page_options.also):
         raise InputError("--retrainings, --show-samples and --also are for the page that --report FILE.html writes.")
-    if page:
+    if page and processes.is_first():
         page_options.key()  # a file that holds none is said before the work
     how = chosen_method(method, assignments)
     task = with_perturbation(load_task(address), perturbation)
+    refuse_sharded(task.model, "excise forget")
     if page and task.test_set is None:
         raise InputError("--report FILE.html audits the model, which needs a test_set in the task.")
+    require_sendable(task, "the task")
     also = page_options.further_sets()
     gone = _gone(task, model, forgotten)
     hashes = file_hashes(before=model)  # now, since --out may replace it
@@ -151,8 +163,10 @@ def forget(
     )
     done = unlearner.forget(**named.request(task))
     record = {**done.as_dict(), "excise": excise.__version__}
-    save_weights(done.model, out, record=record)
-    hashes |= file_hashes(after=out)
+    if processes.is_first():
+        save_weights(done.model, out, record=record)
+        hashes |= file_hashes(after=out)
+    hashes = processes.gathered(hashes, "weights that are written")[0]
     record |= {"earlier": sorted(set(done.forgotten) - set(done.ids)), **circumstances(page_options, hashes)}
     if page:
         prove(
@@ -168,19 +182,19 @@ def forget(
             also=also,
             options=page_options,
         )
-    elif report is not None:
+    elif report is not None and processes.is_first():
         write_json(report, record)
     if as_json:
-        click.echo(json.dumps(record, indent=2))
+        say(json.dumps(record, indent=2))
         return
-    click.echo(done.summary())
+    say(done.summary())
     if out.suffix != ".safetensors":
-        click.echo(f"{out.name} can't say what is forgotten from it: write .safetensors, or pass --forgotten next time")
+        say(f"{out.name} can't say what is forgotten from it: write .safetensors, or pass --forgotten next time")
     if model is not None and not gone:
-        click.echo(f"nothing was forgotten before, as far as {model.name} says; if something was, pass --forgotten")
+        say(f"nothing was forgotten before, as far as {model.name} says; if something was, pass --forgotten")
     for file in (out, report):
         if file is not None:
-            click.echo(f"wrote {file}")
+            say(f"wrote {file}")
 
 
 def _gone(task: Task, model: Path | None, forgotten: Path | None) -> tuple[int, ...]:

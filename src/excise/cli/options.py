@@ -153,6 +153,25 @@ def proof_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def workers_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that trains many models the options of workers; it runs with joblib told of these."""
+
+    @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Train in so many processes at once.")
+    @click.option(
+        "--cluster", metavar="tcp://HOST:PORT", help="Train on a cluster of Dask: the address of its scheduler."
+    )
+    @functools.wraps(command)
+    def told(*arguments: Any, jobs: int | None, cluster: str | None, **others: Any) -> None:
+        if (jobs or cluster) and others.get("retrainings") == 0:
+            raise InputError("--jobs and --cluster are for retrainings, of which there are none; pass --retrainings.")
+        from excise._support.cluster import told_of_workers
+
+        with told_of_workers(jobs, cluster):
+            command(*arguments, **others)
+
+    return told
+
+
 def listed(words: str) -> list[str]:
     """Words between commas."""
     return [word.strip() for word in words.split(",") if word.strip()]

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import click
 
-from excise.cli.options import FILE, listed, print_table, request_option, require_writable, seed_option, task_option
+from excise.cli.options import (
+    FILE,
+    listed,
+    print_table,
+    request_option,
+    require_writable,
+    seed_option,
+    task_option,
+    workers_options,
+)
 
 
 @click.command()
@@ -23,6 +32,7 @@ from excise.cli.options import FILE, listed, print_table, request_option, requir
 )
 @seed_option
 @click.option("--cache", type=FILE, metavar="DIR", help="Where models and outcomes are kept.")
+@workers_options
 @click.option("--out", type=FILE, metavar="FILE", help="Write everything as JSON.")
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 def population(

@@ -38,6 +38,7 @@ def prove(
     quiet: bool,
 ) -> Audit:
     """Audit a model against the task's, and write the page if asked; None for the ids that its record names."""
+    from excise import processes
     from excise.evidence.auditing import audit as audit_model
     from excise.report.page import write_report
     from excise.report.samples import sample_views, sensitivity_maps
@@ -53,20 +54,21 @@ def prove(
         retrained=retrainings or None,
         seed=seed,
         also=also,
-        hash_key=options.key(),
+        hash_key=options.key() if processes.is_first() else None,
         progress=sys.stderr.isatty() and not quiet,
     )
-    if report is not None:
+    if report is not None and processes.is_first():
         if options.hash_key is None and not quiet:
             click.echo(
                 "the key of the samples' hashes is not kept; --hash-key FILE keeps one to prove them by", err=True
             )
         samples = maps = None
         if show_samples:
-            samples = sample_views(task, asked)
             model = after.model if isinstance(after, Forgotten) else after
-            with contextlib.suppress(InputError):  # what is no picture has no map
-                maps = sensitivity_maps(task, task.model, model, asked[:MAPPED], seed=seed)
+            with processes.alone():
+                samples = sample_views(task, asked)
+                with contextlib.suppress(InputError):  # what is no picture has no map
+                    maps = sensitivity_maps(task, task.model, model, asked[:MAPPED], seed=seed)
         settings = {"seed": seed} if done is None else {**done.settings, "audit seed": seed}
         write_report(
             found,

@@ -48,12 +48,12 @@ def unfit(
     """
     from excise.estimators import unfit as take_out
     from excise.estimators.files import ENDINGS, read_estimator, write_estimator
-    from excise.statistics.tables import read
+    from excise.statistics.tables import read_whole
 
     require_writable(out, "--out", ENDINGS)
     asked = _positions(rows)
     fitted = read_estimator(estimator, trusted=trust)
-    X, y, weights = _split(read(table), fitted, target, weight)
+    X, y, weights = _split(read_whole(table), fitted, target, weight)
     done = take_out(fitted, X, y, asked, sample_weight=weights, finish=finish)
     write_estimator(done.estimator, out)
     found = {"rows": done.rows.tolist(), "bound": done.bound, "moved": done.moved, "words": done.words}

@@ -30,6 +30,7 @@ from excise.task.requests import Request, parse_request
 from excise.task.targets import are_classes, targets_of
 from excise.task.task import Task
 from excise.training.retraining import KEPT_IN
+from excise.training.several import retrain_ahead
 
 PRACTICE = 10**6  # seed of the request that methods are tuned on, far from those reported
 TUNING_RETRAININGS = 2
@@ -140,8 +141,12 @@ def compare(
     chosen, reported = _halves(task)
     with Stages(enabled=progress) as stages:
         settings: dict[str, dict[str, Any]] = {name: {} for name in names}
-        if tune:
-            practice = _practice_request(spec, task)
+        requests = [parse_request(spec, task, seed=seed) for seed in range(seeds)]
+        practice = _practice_request(spec, task) if tune else None
+        asked = [] if practice is None else [(practice.ids, TUNING_RETRAININGS, PRACTICE)]
+        asked += [(request.ids, retrainings, seed) for seed, request in enumerate(requests)]
+        retrain_ahead(task, asked, cache=cache)
+        if practice is not None:
             bench = _benchmark(
                 task, practice, PRACTICE, TUNING_RETRAININGS, chosen, chosen, cache, stages, "retraining to tune by"
             )
@@ -150,8 +155,7 @@ def compare(
                 settings[name] = _tuned(bench, name, stages)
         found: dict[str, list[Score]] = {name: [] for name in ("original", "retrained", *names)}
         failed: dict[str, str] = {}
-        for seed in range(seeds):
-            request = parse_request(spec, task, seed=seed)
+        for seed, request in enumerate(requests):
             label = f"retraining, seed {seed}"
             bench = _benchmark(task, request, seed, retrainings, reported, chosen, cache, stages, label)
             found["original"].append(bench.score(task.model, 0.0))

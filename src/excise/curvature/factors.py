@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from excise.curvature.spill import Spill
 from excise.curvature.whitened import Whitening
 
 
@@ -32,6 +33,10 @@ class LayerCurvature(Protocol):
         """The same on another device."""
         ...
 
+    def kept_in(self, spill: Spill) -> LayerCurvature:
+        """The same with its tensors where these are to be kept."""
+        ...
+
 
 @dataclass(frozen=True)
 class KroneckerFactors:
@@ -45,6 +50,8 @@ class KroneckerFactors:
     """Their eigenvectors, one a column."""
     mean_of_rest: float
     """Mean of the other eigenvalues."""
+    spill: Spill | None = field(default=None, repr=False, compare=False)
+    """Where what is computed of it is kept; None for memory."""
 
     def solve(self, matrices: Tensor, units: Tensor, damping: float) -> Tensor:
         """(B_PP ⊗ A + damping I)⁻¹ of each of a stack of matrices, units × width."""
@@ -77,7 +84,8 @@ class KroneckerFactors:
     @cached_property
     def _all_output_eigenpairs(self) -> tuple[Tensor, Tensor | None]:
         """Those of B, which every step of all slices asks for."""
-        return _eigenpairs(self.output_factor)
+        values, vectors = _eigenpairs(self.output_factor)
+        return values, vectors if vectors is None or self.spill is None else self.spill.keep(vectors)
 
     @property
     def trace(self) -> float:
@@ -93,6 +101,16 @@ class KroneckerFactors:
             self.input_eigenvalues.to(device),
             self.input_eigenvectors.to(device),
             self.mean_of_rest,
+        )
+
+    def kept_in(self, spill: Spill) -> KroneckerFactors:
+        """The same with its tensors where these are to be kept."""
+        return KroneckerFactors(
+            spill.keep(self.output_factor),
+            self.input_eigenvalues,
+            spill.keep(self.input_eigenvectors),
+            self.mean_of_rest,
+            spill,
         )
 
 
@@ -120,6 +138,10 @@ class Diagonal:
     def to(self, device: torch.device) -> Diagonal:
         """The same on another device."""
         return Diagonal(self.values.to(device))
+
+    def kept_in(self, spill: Spill) -> Diagonal:
+        """The same with its tensor where that is to be kept."""
+        return Diagonal(spill.keep(self.values))
 
 
 def _eigenpairs(factor: Tensor) -> tuple[Tensor, Tensor | None]:

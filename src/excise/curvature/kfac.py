@@ -15,26 +15,25 @@ of which the products are those of rows that K^-½ was applied to (see ``whitene
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from excise._support.sampling import draw_proportionally
-from excise.curvature.factors import Diagonal, KroneckerFactors, LayerCurvature
-from excise.curvature.low_rank import leading_directions
+from excise.curvature.exact_rows import exact_rows
+from excise.curvature.factors import LayerCurvature
+from excise.curvature.groups import bytes_of_outputs, bytes_of_row, groups_within
+from excise.curvature.layer_statistics import all_factors, diagonals, inputs_of_layers, output_factors
 from excise.curvature.operators import hessian_roots
 from excise.curvature.rows import DenseRows, Rows
-from excise.curvature.sample_rows import capturing, one_by_one, sample_rows
+from excise.curvature.spill import Spill
 from excise.curvature.whitened import WhitenedRows, Whitening
-from excise.errors import InputError
 from excise.slices.activations import require_calls
-from excise.slices.layers import Layer
-from excise.slices.slices import Block, LayerBlock, Slices
+from excise.slices.slices import Block, Slices
 from excise.task.hooks import capture
-from excise.task.parameters import trainable
+from excise.task.sharing import rows_over
 from excise.task.task import Task
 
 RANK = 64
@@ -42,7 +41,6 @@ ROWS = 600
 ROWS_PER_SAMPLE = 10  # of few samples more rows tell little that is new
 EXACT_ROWS = 128
 EXACT_BYTES = 2**30  # what the exact rows may take; of a very large model fewer are kept
-INPUTS = 4096  # vectors a that a layer's A is taken from
 
 
 @dataclass(frozen=True)
@@ -55,24 +53,57 @@ class KroneckerPlusRows:
     """S: those of each layer."""
     samples: Tensor
     """Which sample each row of S is of."""
+    spill: Spill | None = field(default=None, repr=False, compare=False)
+    """Where factors and rows lie that are too many for memory: solves then go layer by layer. None for memory."""
     _made: dict[float, tuple[WhitenedRows, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     def to(self, device: torch.device) -> KroneckerPlusRows:
         """The same on another device."""
-        if self.rows[0].device == device:
+        if self.rows[0].device == device or self.spill is not None:
             return self
         factors = tuple(one.to(device) for one in self.factors)
         return KroneckerPlusRows(factors, tuple(rows.to(device) for rows in self.rows), self.samples)
 
     def solve(self, block: Block, gradient: Tensor, *, damping: float, without: Collection[int] = ()) -> Tensor:
         """(C_PP + damping I)⁻¹ gradient on the block, without the exact rows of some samples."""
+        if self.spill is not None:
+            return self._solve_by_layers(block, gradient, damping, without)
         exact, gram = self._exact(block, damping)
         own = WhitenedRows.of(exact.by, [DenseRows(matrices) for matrices in self._matrices(block, gradient[None])])
+        weights = self.weights_of_rows(gram, exact.kernel(own)[:, 0], without)
+        return own.solved(torch.ones(1)) - exact.solved(weights)
+
+    def weights_of_rows(self, gram: Tensor, along: Tensor, without: Collection[int]) -> Tensor:
+        """(I + S K⁻¹ Sᵀ)⁻¹ S K⁻¹ g, of rows that are there still."""
         kept = ~torch.isin(self.samples, torch.tensor(list(without), dtype=torch.long))
         weights = torch.zeros(len(kept), dtype=torch.double)
         small = gram[kept][:, kept] + torch.eye(int(kept.sum()), dtype=torch.double)
-        weights[kept] = torch.linalg.solve(small, exact.kernel(own)[kept, 0])
-        return own.solved(torch.ones(1)) - exact.solved(weights)
+        weights[kept] = torch.linalg.solve(small, along[kept])
+        return weights
+
+    def _solve_by_layers(self, block: Block, gradient: Tensor, damping: float, without: Collection[int]) -> Tensor:
+        """The same, with what is computed of one layer in memory at a time; each is gone through twice."""
+        kept = (~torch.isin(self.samples, torch.tensor(list(without), dtype=torch.long))).nonzero()[:, 0]
+        small, missed = torch.eye(len(kept), dtype=torch.double), torch.zeros(len(kept), dtype=torch.double)
+        if len(kept):
+            for exact, own in self._layers(block, gradient, damping, kept):
+                small, missed = small + exact.kernel(exact), missed + exact.kernel(own)[:, 0]
+        weights = torch.linalg.solve(small, missed) if len(kept) else missed
+        one = torch.ones(1)
+        parts = [own.solved(one) - exact.solved(weights) for exact, own in self._layers(block, gradient, damping, kept)]
+        return torch.cat(parts)
+
+    def _layers(
+        self, block: Block, gradient: Tensor, damping: float, kept: Tensor
+    ) -> Iterator[tuple[WhitenedRows, WhitenedRows]]:
+        """Layer by layer, the exact rows and the gradient, whitened."""
+        for chosen, matrices in zip(block.chosen, self._matrices(block, gradient[None]), strict=True):
+            factor = self.factors[chosen.layer].to(gradient.device)
+            by = (factor.whitening(chosen.units.to(gradient.device), damping),)
+            rows = self.rows[chosen.layer].at(kept).of_units(chosen.units).to(gradient.device)
+            yield WhitenedRows.of(by, [rows]), WhitenedRows.of(by, [DenseRows(matrices)])
+            if self.spill is not None:
+                self.spill.give_back()
 
     def _exact(self, block: Block, damping: float) -> tuple[WhitenedRows, Tensor]:
         """S K^-½ and S K⁻¹ Sᵀ on the block; those of all slices are made once."""
@@ -136,37 +167,55 @@ def cache(
     exact: int = EXACT_ROWS,
     seed: int = 0,
     batch_size: int | None = None,
+    memory: int | None = None,
 ) -> KroneckerPlusRows:
-    """The curvature of the mean loss over the samples; with no batch size given, one that keeps memory small."""
+    """The curvature of the mean loss over the samples; with no batch size given, one that keeps memory small.
+
+    What is more than ``memory`` bytes, or than half of what is free, is kept in temporary files.
+    """
     batch_size = batch_size or task.batch_size_within_memory(64)
     generator = torch.Generator().manual_seed(seed)
     rows = min(rows, ROWS_PER_SAMPLE * len(ids))
-    samples, cotangents = _draw_rows(task, model, torch.as_tensor(ids), rows, generator)
-    size = sum(parameter.numel() * parameter.element_size() for parameter in trainable(model).values())
-    largest = cotangents.norm(dim=1).argsort(descending=True)
-    few, many = largest[: min(exact, EXACT_BYTES // size)], largest[min(exact, EXACT_BYTES // size) :]
+    samples, cotangents = draw_rows(task, model, torch.as_tensor(ids), rows, generator)
+    few, many = few_and_many(model, cotangents, exact)
     blocks = slices.block(range(len(slices))).chosen
     known = [layer.type.has_kfac(model.get_submodule(layer.module)) for layer in slices.layers]
     seen = [layer for layer, has_kfac in zip(slices.layers, known, strict=True) if has_kfac]
     unseen = [block for block, has_kfac in zip(blocks, known, strict=True) if not has_kfac]
-    inputs = _inputs_of_layers(task, model, seen, torch.as_tensor(ids), generator, batch_size)
-    outputs = _output_factors(task, model, seen, samples[many], cotangents[many], batch_size)
-    kronecker = iter([_factors(layer, a, b, rank) for layer, a, b in zip(seen, inputs, outputs, strict=True)])
-    diagonals = iter(_diagonals(task, model, unseen, samples[many], cotangents[many]))
+    spill = Spill(memory)
+    groups = groups_within(spill, seen, model)
+    is_large = len(groups) > 1 or not spill.has_room(2 * bytes_of_outputs(seen, model) + len(few) * bytes_of_row(model))
+    kronecker: list[LayerCurvature] = []
+    state = generator.get_state()  # of which each process goes on to draw its own places
+    for group in groups:  # one of them, unless there is little memory: each takes passes of its own
+        generator.set_state(state)
+        inputs = inputs_of_layers(task, model, group, torch.as_tensor(ids), generator, batch_size)
+        outputs = output_factors(task, model, group, samples[many], cotangents[many], batch_size)
+        made = all_factors(group, inputs, outputs, rank)
+        kronecker += [one.kept_in(spill) for one in made] if is_large else made
+    plain = diagonals(task, model, unseen, samples[many], cotangents[many])
+    diagonal: list[LayerCurvature] = [one.kept_in(spill) if is_large else one for one in plain]
     return KroneckerPlusRows(
-        factors=tuple(next(kronecker) if has_kfac else next(diagonals) for has_kfac in known),
-        rows=_exact_rows(task, model, slices, samples[few], cotangents[few]),
+        factors=tuple(kronecker.pop(0) if has_kfac else diagonal.pop(0) for has_kfac in known),
+        rows=exact_rows(task, model, slices, samples[few], cotangents[few], spill if is_large else None),
         samples=samples[few],
+        spill=spill if is_large else None,
     )
 
 
-def _draw_rows(
+def few_and_many(model: nn.Module, cotangents: Tensor, exact: int) -> tuple[Tensor, Tensor]:
+    """Which rows are kept as they are, at most so many and as many as fit into memory, and which become factors."""
+    largest = cotangents.norm(dim=1).argsort(descending=True)
+    count = min(exact, EXACT_BYTES // bytes_of_row(model))
+    return largest[:count], largest[count:]
+
+
+def draw_rows(
     task: Task, model: nn.Module, ids: Tensor, count: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Samples and cotangents u/√(nπ) of the rows that are drawn."""
     with torch.no_grad():
-        seen = [task.outputs(model, batch) for batch in task.batches(ids, 256)]
-        outputs, targets = torch.cat([one for one, _ in seen]), torch.cat([one for _, one in seen])
+        outputs, targets = rows_over(task, ids, lambda batch: task.outputs(model, batch), 256, "outputs")
         sizes, roots = _roots(task, outputs, targets)
         drawn, inclusion = draw_proportionally(sizes.flatten(), count, generator)
         sample, root = drawn // sizes.shape[1], drawn % sizes.shape[1]
@@ -192,105 +241,3 @@ def _roots(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Callab
         return sizes.clamp_min(0), of_label
     each = hessian_roots(task, outputs, targets)
     return (each**2).sum(1), lambda sample, root: each[sample, :, root]
-
-
-def _factors(layer: Layer, inputs: Tensor, outputs: Tensor, rank: int) -> KroneckerFactors:
-    if not (inputs.isfinite().all() and outputs.isfinite().all()):
-        raise InputError(
-            f"the layer {layer.name} gets values, or gives gradients, that are not finite numbers, or too large to be "
-            "squared: find the samples that have such values, and leave them out or scale them."
-        )
-    if layer.type.looks_up:  # a row of its weights is a unit, so that the two sides are exchanged
-        values, vectors = torch.linalg.eigh(outputs)
-        kept = values.flip(0)[:rank].clamp_min(0), vectors.flip(1)[:, :rank]
-        return KroneckerFactors(inputs, *kept, _mean_of_rest(outputs.trace(), kept[0], len(outputs)))
-    count, width = inputs.shape
-    singular, vectors = leading_directions(inputs, min(rank + 8, count, width))
-    values = singular[:rank] ** 2 / count
-    rest = _mean_of_rest((inputs**2).sum() / count, values, width)
-    return KroneckerFactors(outputs, values, vectors[:, :rank], rest)
-
-
-def _mean_of_rest(trace: Tensor, values: Tensor, width: int) -> float:
-    return max(0.0, float(trace - values.sum())) / max(1, width - len(values))
-
-
-def _exact_rows(task: Task, model: nn.Module, slices: Slices, samples: Tensor, cotangents: Tensor) -> tuple[Rows, ...]:
-    """All rows, by layer."""
-    if len(samples):
-        return tuple(sample_rows(task, model, slices, samples, cotangents))
-    like, blocks = trainable(model), slices.block(range(len(slices))).chosen
-    return tuple(DenseRows(torch.zeros(0, *block.shape(like)).to(cotangents)) for block in blocks)
-
-
-def _diagonals(
-    task: Task, model: nn.Module, blocks: Sequence[LayerBlock], samples: Tensor, cotangents: Tensor
-) -> list[Diagonal]:
-    """Σ v² over the rows, by layer."""
-    like = trainable(model)
-    totals = [torch.zeros(block.shape(like)).to(cotangents) for block in blocks]
-    if blocks:
-        for row in one_by_one(task, model, blocks, samples, cotangents):
-            totals = [total + matrix**2 for total, matrix in zip(totals, row, strict=True)]
-    return [Diagonal(total) for total in totals]
-
-
-def _inputs_of_layers(
-    task: Task, model: nn.Module, layers: Sequence[Layer], ids: Tensor, generator: torch.Generator, batch_size: int
-) -> list[Tensor]:
-    """For each layer some of the vectors a, one a row; for an embedding how often each token occurs in a sample."""
-    if not layers:
-        return []
-    some = ids[torch.randperm(len(ids), generator=generator)[: min(len(ids), INPUTS)]]
-    if any(layer.type.has_places for layer in layers):
-        some = some[: INPUTS // 8]  # several places of each sample
-    places = math.ceil(INPUTS / len(some))
-    found: list[list[Tensor]] = [[] for _ in layers]
-    modules = dict(model.named_modules())
-    with torch.no_grad(), capturing(model, layers) as calls:
-        for batch in task.batches(some, batch_size):
-            count = len(task.outputs(model, batch)[0])
-            for layer, seen, bucket in zip(layers, calls, found, strict=True):
-                for inputs, _ in seen:
-                    shared = count // len(inputs) if layer.type.looks_up else 1  # positions, for all samples
-                    bucket.append(shared * _vectors(layer, modules[layer.module], inputs, places, generator))
-                seen.clear()
-    return [
-        sum(bucket, torch.zeros_like(bucket[0])) / len(some) if layer.type.looks_up else torch.cat(bucket)
-        for layer, bucket in zip(layers, found, strict=True)
-    ]
-
-
-def _vectors(layer: Layer, module: Any, inputs: Tensor, places: int, generator: torch.Generator) -> Tensor:
-    """The vectors that a unit's weights are multiplied with, at some of the places of each sample."""
-    vectors = layer.type.kfac_inputs(module, inputs, places, generator)
-    return vectors if layer.type.looks_up else layer.columns(vectors)
-
-
-def _output_factors(
-    task: Task, model: nn.Module, layers: Sequence[Layer], samples: Tensor, cotangents: Tensor, batch_size: int
-) -> list[Tensor]:
-    """Σ δδᵀ of each layer over the rows, and over the places within each."""
-    if not layers:
-        return []
-    sums: list[Tensor | None] = [None] * len(layers)
-    with torch.enable_grad(), capturing(model, layers) as calls:
-        for low in range(0, len(samples), batch_size):
-            outputs = task.outputs(model, task.batch(samples[low : low + batch_size]))[0]
-            watched = [output for seen in calls for _, output in seen]
-            gradients = iter(
-                torch.autograd.grad(
-                    outputs, watched, cotangents[low : low + batch_size], allow_unused=True, materialize_grads=True
-                )
-            )
-            for index, (layer, seen) in enumerate(zip(layers, calls, strict=True)):
-                for _ in seen:
-                    delta = layer.type.kfac_output_gradients(next(gradients))
-                    total = sums[index]
-                    sums[index] = delta.T @ delta if total is None else total + delta.T @ delta
-                seen.clear()
-    modules = dict(model.named_modules())
-    return [
-        torch.zeros([layer.type.kfac_outputs(modules[layer.module])] * 2).to(cotangents) if total is None else total
-        for layer, total in zip(layers, sums, strict=True)
-    ]

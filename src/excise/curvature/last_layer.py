@@ -17,7 +17,8 @@ from excise.curvature.operators import Operator
 from excise.slices.slices import Block, Slices
 from excise.task.hooks import Call, capture
 from excise.task.parameters import trainable
-from excise.task.task import Task
+from excise.task.sharing import rows_over
+from excise.task.task import Batch, Task
 
 
 @dataclass(frozen=True)
@@ -82,21 +83,24 @@ class LastLayerInputs:
 def last_layer_inputs(task: Task, model: nn.Module, slices: Slices, ids: Tensor) -> LastLayerInputs | None:
     """What the only trained layer sees of the samples, by one pass; None where its outputs are not the model's."""
     (layer,) = slices.layers
-    inputs, targets = [], []
+    width = int(getattr(model.get_submodule(layer.module), "in_features", 1))
 
     def watch(call: Call) -> tuple[Tensor, Tensor]:
         return call.input, call.output.clone()  # what follows may work in place
 
-    for batch in task.batches(ids, 1024):
+    def of_batch(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         with torch.no_grad(), capture(model, [layer.module], watch) as (calls,):
             said, wanted = task.outputs(model, batch)
         # of every sample: a ReLU that follows may be the identity on the first ones
-        if len(calls) != 1 or not torch.equal(calls[0][1], said):
-            return None
-        inputs.append(calls[0][0])
-        targets.append(wanted)
+        right = len(calls) == 1 and torch.equal(calls[0][1], said)
+        seen = calls[0][0] if calls else said.new_zeros(len(said), width)
+        return seen, wanted, torch.full((len(wanted),), right)
+
+    inputs, targets, right = rows_over(task, ids, of_batch, 1024, "inputs of the last layer")
+    if not bool(right.all()):
+        return None
     names = tuple(rows.parameter.rpartition(".")[2] for rows in layer.parts)
-    return LastLayerInputs(ids.cpu(), torch.cat(inputs), torch.cat(targets), layer.module, names)
+    return LastLayerInputs(ids.cpu(), inputs, targets, layer.module, names)
 
 
 def trains_only_last_layer(task: Task, model: nn.Module, slices: Slices) -> bool:

@@ -6,7 +6,7 @@ log(1 + exp -φ).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from excise.curvature.rows import Rows
 from excise.curvature.sample_rows import sample_rows
 from excise.slices.slices import Slices
-from excise.task.task import Task
+from excise.task.sharing import rows_over
+from excise.task.task import Batch, Task
 
 
 @dataclass(frozen=True)
@@ -60,30 +61,28 @@ def has_margins(task: Task, model: nn.Module) -> bool:
 def margins(task: Task, model: nn.Module, ids: Sequence[int] | Tensor, dataset: Any = None) -> Margins:
     """Margins of samples of the training set, or of another."""
     none = torch.zeros(0, dtype=torch.double)
-    found = Margins(none, none, none.long())
-    for outputs, targets in _answers(task, model, ids, dataset):
-        found = found.joined(_margins(task, outputs, targets))
-    return found
+    if not len(ids):
+        return Margins(none, none, none.long())
+
+    def of_batch(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        found = _margins(task, *task.outputs(model, batch))
+        return found.values, found.weights, found.classes
+
+    size = task.batch_size_within_memory(256)
+    with torch.no_grad():
+        return Margins(*rows_over(task, ids, of_batch, size, "margins", dataset=dataset))
 
 
 def margin_rows(task: Task, model: nn.Module, slices: Slices, ids: Tensor) -> tuple[Margins, list[Rows]]:
     """Margins of samples of the training set, and ∇φ of each, layer by layer."""
-    outputs, targets = (torch.cat(part) for part in zip(*_answers(task, model, ids), strict=True))
+    with torch.no_grad():
+        size = task.batch_size_within_memory(256)
+        outputs, targets = rows_over(task, ids, lambda batch: task.outputs(model, batch), size, "outputs")
     with torch.enable_grad():
         variable = outputs.detach().requires_grad_()
         total = margin_of(variable, task.plain_targets(targets)).sum()
         slopes = torch.autograd.grad(total, variable)[0]
     return _margins(task, outputs, targets), sample_rows(task, model, slices, ids, slopes)
-
-
-def _answers(
-    task: Task, model: nn.Module, ids: Sequence[int] | Tensor, dataset: Any = None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Outputs and targets, batch by batch."""
-    for batch in task.batches(ids, task.batch_size_within_memory(256), dataset):
-        with torch.no_grad():
-            answer = task.outputs(model, batch)
-        yield answer
 
 
 def _margins(task: Task, outputs: Tensor, targets: Tensor) -> Margins:

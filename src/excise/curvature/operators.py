@@ -25,6 +25,7 @@ from excise.curvature.forward_mode import forward_mode, plain_kernels
 from excise.errors import InputError
 from excise.slices.slices import Block
 from excise.task.parameters import Tensors, trainable
+from excise.task.sharing import sum_over
 from excise.task.task import Batch, Task
 
 Kind = Literal["ggn", "hessian", "fisher"]
@@ -97,11 +98,13 @@ def curvature(
 
     def product(vector: Tensor) -> Tensor:
         tangent = block.scatter(vector, parameters)
-        total = torch.zeros_like(vector)
-        for batch in task.batches(ids, batch_size):
+
+        def of_batch(batch: Batch) -> list[Tensor]:
             with forward_mode():
-                total += block.gather(multiply(task, model, batch, parameters, tangent)).to(vector)
-        return total / len(ids)
+                return [block.gather(multiply(task, model, batch, parameters, tangent)).to(vector)]
+
+        (found,) = sum_over(task, ids, of_batch, batch_size, f"products of {kind}", into=[torch.zeros_like(vector)])
+        return found / len(ids)
 
     return Operator(block.size(parameters), product)
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from excise.curvature.spill import Spill
+
 
 @dataclass(frozen=True)
 class OuterRows:
@@ -55,6 +57,10 @@ class OuterRows:
         """The same on another device."""
         return OuterRows(self.outputs.to(device), self.inputs.to(device))
 
+    def kept_in(self, spill: Spill) -> OuterRows:
+        """The same with their tensors where these are to be kept."""
+        return OuterRows(spill.keep(self.outputs), spill.keep(self.inputs))
+
     def combined(self, weights: Tensor) -> Tensor:
         """Σ of weight times matrix."""
         return (weights[:, None] * self.outputs).T @ self.inputs
@@ -100,6 +106,10 @@ class DenseRows:
         """The same on another device."""
         return DenseRows(self.dense.to(device))
 
+    def kept_in(self, spill: Spill) -> DenseRows:
+        """The same with their tensor where that is to be kept."""
+        return DenseRows(spill.keep(self.dense))
+
     def combined(self, weights: Tensor) -> Tensor:
         """Σ of weight times matrix."""
         return torch.einsum("n,nuw->uw", weights, self.dense)
@@ -116,7 +126,14 @@ Rows = OuterRows | DenseRows
 
 def joined(parts: Sequence[Rows]) -> Rows:
     """One after the other."""
+    if len(parts) == 1:
+        return parts[0]
     outer = [one for one in parts if isinstance(one, OuterRows)]
     if len(outer) < len(parts):
         return DenseRows(torch.cat([one.dense for one in parts]))
     return OuterRows(torch.cat([one.outputs for one in outer]), torch.cat([one.inputs for one in outer]))
+
+
+def parts_of(rows: Rows) -> tuple[Tensor, ...]:
+    """The tensors that they are made of, with samples along the first axis."""
+    return (rows.outputs, rows.inputs) if isinstance(rows, OuterRows) else (rows.dense,)

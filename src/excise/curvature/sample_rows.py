@@ -16,15 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from excise.curvature.rows import DenseRows, OuterRows, Rows, joined
+from excise import processes
+from excise.curvature.rows import DenseRows, OuterRows, Rows, joined, parts_of
 from excise.slices.layers import Layer
 from excise.slices.slices import LayerBlock, Slices
 from excise.task.hooks import capture
 from excise.task.parameters import trained_parameters
+from excise.task.precision import SHORT, in_single
 from excise.task.task import Task
 
 BATCH = 64
 ROUNDING = 1e-4  # share of the gradients' norms that two ways to compute them may differ by
+ROUNDING_OF_HALVES = 0.05  # the same of a model in half precision
 Calls = list[tuple[Tensor, Tensor]]
 """Input and output of each call of a layer."""
 
@@ -35,17 +38,30 @@ def sample_rows(task: Task, model: nn.Module, slices: Slices, samples: Tensor, c
     modules, layers = dict(model.named_modules()), enumerate(zip(slices.layers, blocks, strict=True))
     seen = {number: pair for number, pair in layers if pair[0].type.has_kfac(modules[pair[0].module])}
     size = task.batch_size_within_memory(BATCH)
+    shared = processes.is_shared(len(samples))
+    if shared:
+        samples, cotangents = processes.share_of(samples), processes.share_of(cotangents)
     found: list[dict[int, Rows]] = []
     for some, given in zip(samples.split(size), cotangents.split(size), strict=True):
         found.append(_rows_of_batch(task, model, seen, some, given) if seen else {})
         seen = {number: seen[number] for number in found[-1]}
+    if shared:
+        shown = set(seen).intersection(*processes.gathered(list(seen), "layers that show their rows"))
+        seen = {number: seen[number] for number in sorted(shown)}
     rows = {number: joined([of_batch[number] for of_batch in found]) for number in seen}
     unseen = [number for number in range(len(blocks)) if number not in rows]
     if unseen:
         each = one_by_one(task, model, [blocks[number] for number in unseen], samples, cotangents)
         dense = (DenseRows(torch.stack(of_layer)) for of_layer in zip(*each, strict=True))
         rows |= dict(zip(unseen, dense, strict=True))
-    return [rows[number] for number in range(len(blocks))]
+    in_order = [rows[number] for number in range(len(blocks))]
+    return _of_all_processes(in_order) if shared else in_order
+
+
+def _of_all_processes(rows: Sequence[Rows]) -> list[Rows]:
+    """The rows of all samples, of which each process has some."""
+    found = iter(processes.gathered_rows([part for one in rows for part in parts_of(one)], "rows of samples"))
+    return [type(one)(*(next(found) for _ in parts_of(one))) for one in rows]
 
 
 def one_by_one(
@@ -58,7 +74,7 @@ def one_by_one(
             output = task.outputs(model, task.batch([int(sample)]))[0]
             gradients = _gradients(output, list(weights.values()), cotangent[None])
         tensors = dict(zip(weights, gradients, strict=True))
-        yield [block.take(tensors) for block in blocks]
+        yield [in_single(block.take(tensors)) for block in blocks]
 
 
 @contextmanager
@@ -95,6 +111,7 @@ def _rows_of_call(layer: Layer, module: Any, inputs: Tensor, delta: Tensor, coun
     """Those of so many samples; None where they are not known."""
     if len(inputs) != count:
         return None
+    inputs, delta = in_single(inputs), in_single(delta)
     if layer.type.looks_up:
         return _rows_looked_up(module, inputs.reshape(count, -1), delta.reshape(count, -1, delta.shape[-1]))
     vectors = layer.type.vectors(module, inputs)
@@ -128,7 +145,8 @@ def _agree(rows: Rows, signs: Tensor, truth: Tensor) -> bool:
     """Whether a random combination of the rows is what autograd says it is."""
     if rows.shape != truth.shape:
         return False
-    return bool((rows.combined(signs) - truth).norm() <= ROUNDING * (signs.abs() @ rows.norms))
+    rounding = ROUNDING_OF_HALVES if truth.dtype in SHORT else ROUNDING
+    return bool((rows.combined(signs) - truth).norm() <= rounding * (signs.abs() @ rows.norms))
 
 
 def _weights(model: nn.Module, blocks: Sequence[LayerBlock]) -> dict[str, nn.Parameter]:

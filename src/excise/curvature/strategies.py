@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from excise._support.checks import whole
+from excise._support.memory import bytes_in
 from excise._support.names import fill_in, named
 from excise.curvature import kfac
 from excise.curvature.last_layer import LastLayerInputs, last_layer_inputs, trains_only_last_layer
@@ -19,6 +20,7 @@ from excise.curvature.solvers import CG, Automatic, Solver, solver_named
 from excise.errors import warn
 from excise.slices.slices import Block, Slices
 from excise.task.parameters import trainable
+from excise.task.precision import in_single
 from excise.task.task import Task
 
 SAMPLES = 1000
@@ -71,6 +73,10 @@ class Cached:
     """How many of these, the largest, are kept as they are."""
     iterations: int = 8
     """Of conjugate gradients, for a linear output layer alone."""
+    memory: int | str | None = None
+    """How much of it may be held in memory, such as ``"2GiB"``: the rest lies in a temporary file, and a solve goes
+    layer by layer. Making it takes as much again, or one layer and one sample's gradient. None for half of what is
+    free."""
 
     knows_slices_only: ClassVar[bool] = True
 
@@ -80,6 +86,8 @@ class Cached:
         whole(self.exact, "exact", 0)
         if self.samples is not None:
             whole(self.samples, "samples")
+        if self.memory is not None:
+            bytes_in(self.memory, "memory")
 
     def count(self, task: Task, model: nn.Module, slices: Slices) -> int:
         """How many retained samples to take it from."""
@@ -95,14 +103,16 @@ class Cached:
             return GGN(len(ids), Automatic(self.iterations)).prepare(
                 task, model, slices, ids, seed=seed, all_slices=all_slices
             )
-        kept = kfac.cache(task, model, slices, ids, rank=self.rank, rows=self.rows, exact=self.exact, seed=seed)
+        options = {"rank": self.rank, "rows": self.rows, "exact": self.exact, "seed": seed}
+        memory = None if self.memory is None else bytes_in(self.memory, "memory")
+        kept = kfac.cache(task, model, slices, ids, memory=memory, **options)
         seen = last_layer_inputs(task, model, slices, ids) if trains_only_last_layer(task, model, slices) else None
         if seen is not None:
             return _Preconditioned(task, kept, seen, self.iterations)
         damping = max(task.weight_decay, LEAST_DAMPING)
         if all_slices:  # made now, not in the first request
             block = slices.block(range(len(slices)))
-            kept.solve(block, torch.zeros_like(block.gather(trainable(model))), damping=damping)
+            kept.solve(block, torch.zeros_like(in_single(block.gather(trainable(model)))), damping=damping)
         return _Kept(kept, damping)
 
 

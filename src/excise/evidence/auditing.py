@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from excise import processes
 from excise._support.checks import choice, whole
 from excise._support.files import write_json
 from excise._support.progress import Stages
@@ -33,8 +34,10 @@ from excise.evidence.sample_hashes import admitted_key, new_hash_key, sample_has
 from excise.evidence.to_retraining import ToRetraining, to_retraining
 from excise.evidence.verdict import verdict
 from excise.task.ids import Ids, all_but, positions
+from excise.task.sharded import refuse_sharded
 from excise.task.task import Task
 from excise.training.retraining import KEPT_IN, seeded
+from excise.unlearning.agreement import require_alike, require_same_models
 from excise.unlearning.change import Change, change_between
 from excise.unlearning.forgotten import Forgotten
 from excise.unlearning.suitability import warn_of_changing_data
@@ -165,11 +168,58 @@ def audit(
         hash_key: A secret of 16 bytes or more under which samples are hashed, so that no one else can check a guess;
             None for a new one, which the outcome's ``hash_key`` hands out and nothing else keeps.
         progress: Whether to show a bar.
+
+    In an initialised process group all processes call it, and share the work; each retraining is of one process.
     """
+    with processes.together("audit"):
+        return _audited(
+            task,
+            original,
+            unlearned,
+            forget,
+            retrained=retrained,
+            seed=seed,
+            kind=kind,
+            metric=metric,
+            attacks=attacks,
+            forgotten=forgotten,
+            effort=effort,
+            cache=cache,
+            budget=budget,
+            retraining_seconds=retraining_seconds,
+            also=also,
+            hash_key=hash_key,
+            progress=progress and processes.is_first(),
+        )
+
+
+def _audited(
+    task: Task,
+    original: nn.Module | Forgotten,
+    unlearned: nn.Module | Forgotten | None,
+    forget: Ids | None,
+    *,
+    retrained: int | nn.Module | Sequence[nn.Module] | None,
+    seed: int,
+    kind: Kind,
+    metric: UtilityName,
+    attacks: Sequence[str] | None,
+    forgotten: Ids,
+    effort: Effort | None,
+    cache: str | Path | None,
+    budget: dict[str, Any] | None,
+    retraining_seconds: float | None,
+    also: Mapping[str, Any] | None,
+    hash_key: bytes | None,
+    progress: bool,
+) -> Audit:
+    """What ``audit`` does."""
     original, unlearned, forget = _spelled_out(task, original, unlearned, forget)
+    refuse_sharded(task.model, "an audit")
     gone = admitted_ids(task, forget)
     seed, effort = whole(seed, "seed", 0), effort or Effort()
     key = new_hash_key() if hash_key is None else admitted_key(hash_key)
+    key = processes.gathered(key, "the key of hashes")[0]
     choice(kind, get_args(Kind), "kind")
     choice(metric, get_args(UtilityName), "metric")
     done = unlearned if isinstance(unlearned, Forgotten) else None
@@ -179,6 +229,8 @@ def audit(
     all_gone = torch.cat([gone, earlier])
     before = admitted_model(task, original, "original")
     after = admitted_model(task, done.model if done else unlearned, "unlearned")
+    require_same_models(before, after, *_given(retrained))
+    require_alike(task, [gone.tolist(), earlier.tolist(), seed, kind, metric, attacks, effort, retrained is None])
     with seeded(seed), Stages(enabled=progress) as stages:
         samples = task.only(gone)  # which several figures are taken of
         require_test_set(task, gone, samples)
@@ -253,6 +305,13 @@ def _spelled_out(
             "Unlearner.forget gave, as in audit(task, done)."
         )
     return original, unlearned, forget
+
+
+def _given(retrained: Any) -> list[nn.Module]:
+    """The models that were given as retrained ones; whether all are models is checked where they are used."""
+    if isinstance(retrained, nn.Module):
+        return [retrained]
+    return [one for one in retrained if isinstance(one, nn.Module)] if isinstance(retrained, list | tuple) else []
 
 
 def _earlier(task: Task, gone: Tensor, forgotten: Ids, done: Forgotten | None) -> Tensor:

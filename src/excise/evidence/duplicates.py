@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 REFERENCE = 250  # retained samples whose nearest neighbours say what is usual: the median needs no more
 MOST_VALUES = 20_000_000  # of retained samples in memory at a time
+TEXTS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def near_duplicates(
         raise InputError("forget has all samples, so none are retained to be like them; forget fewer.")
     order = np.random.default_rng(seed).permutation(len(rest))
     reference = rest[torch.as_tensor(np.sort(order[:REFERENCE]))]
-    space = _Texts(task, rest, gone) if _is_text(task.batch(gone[:1])) else _Values(task, rest, reference)
+    space = _Texts(task, rest) if _is_text(task.batch(gone[:1])) else _Values(task, rest, reference)
     # one search for both, since reading the data takes longest
     near = space.nearest(torch.cat([reference, gone]), closest)
     usual = float(np.median(near.distances[: len(reference), 0])) if len(rest) > 1 else 0.0
@@ -103,6 +104,13 @@ class _Neighbours:
     ids: Whole
     distances: Floats
     exact: NDArray[np.bool_]
+
+    def with_more(self, others: _Neighbours, count: int) -> _Neighbours:
+        """Of one query, the nearest of these and of others that come after them."""
+        distances = np.concatenate([self.distances, others.distances])
+        order = np.argsort(distances, kind="stable")[:count]
+        ids, exact = np.concatenate([self.ids, others.ids]), np.concatenate([self.exact, others.exact])
+        return _Neighbours(ids[order], distances[order], exact[order])
 
 
 class _Values:
@@ -172,36 +180,50 @@ def _lowest(table: Tensor, count: int) -> Tensor:
 
 
 class _Texts:
-    """Samples as bags of tokens, all of them in memory."""
+    """Samples as bags of tokens, a block of them in memory at a time."""
 
-    def __init__(self, task: Task, ids: Tensor, others: Tensor) -> None:
-        self._ids = ids.numpy()
-        every = torch.cat([ids, others])
-        read = (text for batch in task.batches(every, 1024) for text in _texts(batch))
-        self._texts = dict(zip(every.tolist(), read, strict=True))
-        texts = [self._texts[sample] for sample in ids.tolist()]
+    def __init__(self, task: Task, ids: Tensor) -> None:
+        self._task, self._ids = task, ids
+
+    def nearest(self, queries: Tensor, count: int) -> _Neighbours:
+        """The other samples that are nearest to each query."""
+        asked = self._read(queries, {})
+        best = {sample: _Neighbours(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool)) for sample in asked}
+        for block in self._ids.split(TEXTS_AT_ONCE):
+            bags = _Bags(block.numpy(), list(self._read(block, asked).values()))
+            for sample, text in asked.items():
+                best[sample] = best[sample].with_more(bags.nearest(sample, text, count), count)
+        parts = zip(*(vars(best[sample]).values() for sample in queries.tolist()), strict=True)
+        ids, distances, exact = (np.stack(part) for part in parts)
+        return _Neighbours(ids, distances, exact)
+
+    def _read(self, ids: Tensor, known: dict[int, Whole]) -> dict[int, Whole]:
+        """The texts of samples, of which some are known."""
+        missing = [sample for sample in ids.tolist() if sample not in known]
+        read = (text for batch in self._task.batches(missing, TEXTS_AT_ONCE) for text in _texts(batch))
+        found = known | dict(zip(missing, read, strict=True))
+        return {sample: found[sample] for sample in ids.tolist()}
+
+
+class _Bags:
+    """Bags of tokens, by which of them have each token."""
+
+    def __init__(self, ids: Whole, texts: list[Whole]) -> None:
+        self._ids, self._texts = ids, texts
         self._lengths = np.array([len(text) for text in texts])
         rows = np.repeat(np.arange(len(texts)), self._lengths)
         self._vocabulary, columns = np.unique(np.concatenate(texts), return_inverse=True)
         shape = (len(texts), len(self._vocabulary))
         self._counts = csc_array((np.ones(len(rows)), (rows, columns)), shape=shape)  # repeated entries add up
 
-    def nearest(self, queries: Tensor, count: int) -> _Neighbours:
-        """Ids of the other samples that are nearest to each query."""
-        which = []
-        for sample in queries.tolist():
-            distances = self._distances(self._texts[sample])
-            distances[self._ids == sample] = np.inf  # not its own neighbour
-            which.append(self._ids[np.argsort(distances, kind="stable")[:count]])
-        ids = np.array(which)
-        pairs = [[self._compare(a, b) for b in row] for a, row in zip(queries.tolist(), ids.tolist(), strict=True)]
-        distances, exact = (np.array([[pair[k] for pair in row] for row in pairs]) for k in range(2))
-        return _Neighbours(ids, distances, exact)
-
-    def _compare(self, one: int, other: int) -> tuple[float, bool]:
-        """Distance of two samples, and whether they are equal."""
-        a, b = self._texts[one], self._texts[other]
-        return _jaccard_distance(a, b), np.array_equal(a, b)
+    def nearest(self, sample: int, text: Whole, count: int) -> _Neighbours:
+        """Those that are nearest to a text, but for its own sample."""
+        distances = self._distances(text)
+        others = np.argsort(distances, kind="stable")
+        others = others[self._ids[others] != sample][:count]
+        pairs = [(_jaccard_distance(text, self._texts[i]), np.array_equal(text, self._texts[i])) for i in others]
+        distance, exact = (np.array([pair[k] for pair in pairs], dtype=kind) for k, kind in enumerate((float, bool)))
+        return _Neighbours(self._ids[others], distance, exact)
 
     def _distances(self, text: Whole) -> Floats:
         """1 − |A ∩ B| / |A ∪ B| to all samples, where only those that share a token need a look."""

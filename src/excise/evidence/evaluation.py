@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -134,6 +135,12 @@ class Evaluator:
         self.retained = left[order[:retained_samples].sort().values]
         self._held_out = held_out
         self._known: WeakKeyDictionary[nn.Module, GroupPredictions] = WeakKeyDictionary()  # as long as the model lives
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_known": None}  # other processes have other models
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _known=WeakKeyDictionary())
 
     def predictions(self, model: nn.Module) -> GroupPredictions:
         """What the model says about each group; computed once."""

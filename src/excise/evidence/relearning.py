@@ -11,12 +11,13 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
+from excise import processes
 from excise._support.checks import positive, require, whole
 from excise.task.ids import Ids, positions
 from excise.task.parameters import trained_parameters
 from excise.task.predictions import predict
 from excise.task.task import Task
-from excise.training.loop import batch_sizes
+from excise.training.loop import added_up, batch_sizes
 
 ROUNDING = 1e-6  # of float32: the same model on the same samples, in batches of another size, differs by less
 
@@ -83,7 +84,9 @@ def relearn_steps(
     while not _is_reached(losses[-1], target_loss) and len(losses) <= most and math.isfinite(losses[-1]):
         with torch.enable_grad():
             optimizer.zero_grad()
-            task.losses(model, task.batch(next(batches))).mean().backward()
+            loss = processes.part_of_mean(next(batches), lambda some: task.losses(model, task.batch(some)))
+            loss.backward()
+        added_up(optimizer, loss.detach())
         optimizer.step()
         losses.append(_mean_loss(task, model))
     reached = _is_reached(losses[-1], target_loss)

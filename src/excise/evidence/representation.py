@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from excise import processes
 from excise.errors import InputError
 from excise.evidence.features import features_axis, sample_rows
 from excise.evidence.gap import Gap
@@ -130,7 +131,19 @@ def layer_grams(
     """Of each model, the inner products of what the named layers read; without layers that don't read sample by sample.
 
     As for the penultimate features, what a convolution reads is averaged over space, and a sequence over its tokens.
+    Several processes look at some of the models each.
     """
+    if not len(models) >= processes.count() > 1:
+        return _layer_grams(task, models, names, ids, dataset)
+    mine = processes.share_of(models)
+    with processes.alone():
+        found = _layer_grams(task, mine, names, ids, dataset)
+    return [one for some in processes.gathered(found, "what layers read") for one in some]
+
+
+def _layer_grams(
+    task: Task, models: Sequence[nn.Module], names: Sequence[str], ids: Tensor, dataset: Any
+) -> list[Grams]:
     found: list[dict[str, list[Floats]]] = [{name: [] for name in names} for _ in models]
     with ExitStack() as stack, torch.no_grad():
         seen = []

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
+from excise import processes
 from excise._support.checks import whole
 from excise._support.progress import Stages
 from excise.errors import InputError
@@ -15,7 +16,8 @@ from excise.evidence.admission import admitted_model
 from excise.evidence.evaluation import GroupPredictions
 from excise.task.ids import Ids
 from excise.task.task import Task
-from excise.training.retraining import retrainings
+from excise.task.weights import portable_state, with_weights
+from excise.training.several import retraining, retrainings
 
 ACCURACY_LOST = 0.03  # on retained samples, that retrained models may have less than the original
 LOSS_FACTOR, LOSS_SHARE = 2.0, 0.25
@@ -31,11 +33,27 @@ def retrained_models(
     Audits and comparisons of one seed ask for the same models, so that those find what these have kept.
     """
     stages.begin(label, count)
+    if processes.count() > 1:
+        return _by_several_processes(task, forget, count, seed, cache)
     found = []
     for one in retrainings(task, forget, count, seed=seed, cache=cache):
         found.append(one)
         stages.advance()
     return [one.model for one in found], float(np.mean([one.seconds for one in found]))
+
+
+def _by_several_processes(
+    task: Task, forget: Ids, count: int, seed: int, cache: str | Path | None
+) -> tuple[list[nn.Module], float]:
+    """The same models, of which each process trains some by itself: they are what a single one would train."""
+
+    def train(number: int) -> tuple[dict[str, Tensor], float]:
+        made = retraining(task, forget, number, seed=seed, cache=cache)
+        return portable_state(made.model), made.seconds
+
+    found = processes.each(range(whole(count, "count")), train, "retrainings")
+    models = [with_weights(task.model, state).eval() for state, _ in found]
+    return models, float(np.mean([seconds for _, seconds in found]))
 
 
 def given_or_retrained(

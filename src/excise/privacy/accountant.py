@@ -113,6 +113,11 @@ class BudgetAccountant:
         return budget
 
     @property
+    def is_in_file(self) -> bool:
+        """Whether all processes spend from it together."""
+        return self._path is not None
+
+    @property
     def history(self) -> list[SpentRequest]:
         """All requests since the last training; those of other processes too, where the budget is in a file."""
         return list(self._history) if self._path is None else self._checked_history(read_budget(self._path))

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from excise import processes
 from excise.privacy.aliases import doubt_of_aliases
 from excise.privacy.head_objective import HeadObjective, objective_of, trained_weights
 from excise.privacy.heads import doubt_of_loss, doubt_of_model, doubt_of_values, linear_head, with_other_weights
 from excise.privacy.rounding import Margin, has_kinks, smoothness
-from excise.privacy.sightings import Head, Sighting, disagreement, seen_again, sight
+from excise.privacy.sightings import Head, Sighting, disagreement, of_all_processes, seen_again, sight
 from excise.task import objective
 from excise.task.parameters import norm
 from excise.task.task import Task, evaluating
@@ -88,17 +89,26 @@ def _by_linear_layer(task: Task, model: nn.Module, ids: Tensor) -> ResidualGradi
     weight = torch.zeros_like(layer.weight, dtype=torch.float64)
     bias = torch.zeros(layer.out_features, dtype=torch.float64, device=weight.device)
     kept: list[Sighting] | None = []
+    doubt = ""
     for found in _sightings(task, fresh, Head(model, layer), Head(moved, other), ids):
         if isinstance(found, str):
-            return found
+            doubt = found
+            break
         seen, slopes = found.rows, found.slopes(task)
         if not slopes.isfinite().all():
-            return "the gradient of a sample is not finite"
+            doubt = "the gradient of a sample is not finite"
+            break
         weight += slopes.flatten(0, 1).T @ seen.flatten(0, 1)
         bias += slopes.sum((0, 1))
         kept = _also(kept, found)
         gaps = found.gaps(task) if margin.kinks else None
         margin.add(found.trained_rows, slopes, found.reach, gaps, found.moved, found.shares(task))
+    if doubts := [one for one in processes.gathered(doubt, "doubts of convexity") if one]:
+        return doubts[0]
+    if processes.is_shared(len(ids)):
+        weight, bias = processes.total([weight, bias], "gradient of the last layer")
+        margin.of_all_processes()
+        kept = _of_all_processes(kept)
     now = {name: one for name, one in layer.named_parameters() if one.requires_grad}
     if now.keys() != trained.keys() or not all(torch.equal(one, now[name]) for name, one in trained.items()):
         return "the model changes its weights, or which of them are trained, while it is used"
@@ -124,7 +134,17 @@ def _also(kept: list[Sighting] | None, found: Sighting) -> list[Sighting] | None
     """With one more, where all of them fit into memory and every sample has one row; else None."""
     if kept is None or found.rows.shape[1] != 1 or (len(kept) + 1) * found.rows.numel() > MOST_KEPT:
         return None
-    return [*kept, found]
+    kept.append(found.bare())
+    return kept
+
+
+def _of_all_processes(kept: list[Sighting] | None) -> list[Sighting] | None:
+    """Those of other processes too, where all of them fit into memory."""
+    values = processes.gathered(None if kept is None else sum(one.rows.numel() for one in kept), "values that are kept")
+    known = [one for one in values if one is not None]
+    if kept is None or len(known) < len(values) or sum(known) > MOST_KEPT:
+        return None
+    return of_all_processes(kept)
 
 
 def _distance(objective: HeadObjective, layer: nn.Linear, off: float, hessian_off: float) -> float | None:
@@ -147,7 +167,8 @@ def _made_anew(task: Task) -> Task:
 def _sightings(task: Task, fresh: Task, head: Head, moved: Head, ids: Tensor) -> Iterator[Sighting | str]:
     """What the layer saw, batch by batch, or what speaks against convexity."""
     size = task.batch_size_within_memory(256)
-    for places in ids.split(size):
+    mine = processes.share_of(ids) if processes.is_shared(len(ids)) else ids
+    for places in mine.split(size):
         batch = task.batch(places)
         first, elsewhere = sight(task, head, batch), sight(task, moved, batch)
         doubt = disagreement(task, first, elsewhere) or doubt_of_values(task, fresh, first, elsewhere)

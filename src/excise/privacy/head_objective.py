@@ -8,10 +8,11 @@ solve for the step. An inverse that is nearly right, from before some samples we
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor, nn
 
 from excise._support.newton_bound import distance_to_minimum
-from excise.privacy.sightings import Sighting
+from excise.privacy.sightings import Sighting, of_all_processes
 from excise.task.task import Task
 
 Floats = NDArray[np.float64]
@@ -29,6 +30,51 @@ DENSE = 2000  # weights, up to which the inverse is that of the Hessian itself
 TOLERANCES = (1e-4, 1e-6, 1e-9, 1e-12, 1e-14)  # of conjugate gradients, one after the other
 CLOSE_ENOUGH = 0.02  # share of a step that its own error may be
 MOST_ITERATIONS = 300
+
+
+class Objective(Protocol):
+    """F over the samples of a layer, held in memory (``HeadObjective``) or in a file (``StreamedObjective``)."""
+
+    @property
+    def mass(self) -> float:
+        """What the sum of the losses is divided by."""
+        ...
+
+    @property
+    def decay(self) -> float:
+        """λ."""
+        ...
+
+    @property
+    def bend(self) -> float | None:
+        """R of ``newton_bound`` for rows of length 1; None where the loss has none."""
+        ...
+
+    @property
+    def tilt(self) -> Tensor | None:
+        """b, where ⟨b, W⟩ / m is added to the objective, as objective perturbation does."""
+        ...
+
+    @property
+    def longest(self) -> float:
+        """The length of the longest row."""
+        ...
+
+    def without(self, kept: Tensor, mass: float) -> Objective:
+        """That of some of the samples."""
+        ...
+
+    def tilted(self, tilt: Tensor) -> Objective:
+        """The same with another b."""
+        ...
+
+    def at(self, weights: Tensor) -> Near:
+        """F near some weights, outputs × columns."""
+        ...
+
+    def pieces(self) -> Iterator[HeadObjective]:
+        """What it is the sum of: objectives of samples that are in memory, as they come."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -58,6 +104,14 @@ class HeadObjective:
         """That of some of the samples."""
         return replace(self, rows=self.rows[kept], offset=self.offset[kept], targets=self.targets[kept], mass=mass)
 
+    def tilted(self, tilt: Tensor) -> HeadObjective:
+        """The same with another b."""
+        return replace(self, tilt=tilt)
+
+    def pieces(self) -> Iterator[HeadObjective]:
+        """Itself."""
+        yield self
+
     def at(self, weights: Tensor) -> Local:
         """F near some weights, outputs × columns."""
         with torch.enable_grad():
@@ -67,36 +121,37 @@ class HeadObjective:
         return Local(self, weights, outputs, slopes, float(losses.detach().sum()))
 
 
-@dataclass(frozen=True)
-class Local:
+class Near(ABC):
     """F, its gradient and its Hessian at some weights."""
 
-    objective: HeadObjective
     weights: Tensor
-    outputs: Tensor
-    slopes: Tensor
-    """∂ℓᵢ/∂zᵢ, with their graph."""
-    total: float
 
     @property
+    @abstractmethod
+    def decay(self) -> float:
+        """λ."""
+
+    @property
+    @abstractmethod
     def value(self) -> float:
         """F."""
-        tilt = 0.0 if self.objective.tilt is None else float((self.objective.tilt * self.weights).sum())
-        return (self.total + tilt) / self.objective.mass + self.objective.decay / 2 * float(self.weights.square().sum())
 
-    @cached_property
+    @property
+    @abstractmethod
     def gradient(self) -> Tensor:
         """∇F."""
-        plain = self._gathered(self.slopes.detach()) + self.objective.decay * self.weights
-        return plain if self.objective.tilt is None else plain + self.objective.tilt / self.objective.mass
 
+    @abstractmethod
     def product(self, along: Tensor) -> Tensor:
         """∇²F times a matrix."""
-        return self._gathered(self._bent(self.objective.rows @ along.T)) + self.objective.decay * along
+
+    @abstractmethod
+    def inverse(self) -> Precondition:
+        """An approximate (∇²F)⁻¹: the Hessian's own where that is small, else by Kronecker factors."""
 
     def step(self, precondition: Precondition, enough: Callable[[NewtonStep], bool] | None = None) -> NewtonStep:
         """(∇²F)⁻¹ ∇F: as exact as ``enough`` says, or so exact that its own error hardly counts."""
-        gradient, shape, decay = self.gradient, self.weights.shape, self.objective.decay
+        gradient, shape, decay = self.gradient, self.weights.shape, self.decay
         size = gradient.numel()
 
         def as_operator(multiply: Callable[[Tensor], Tensor]) -> LinearOperator:
@@ -116,6 +171,39 @@ class Local:
             if exact or (enough is not None and enough(step)):
                 break
         return step
+
+
+@dataclass(frozen=True)
+class Local(Near):
+    """The same by samples that are held in memory."""
+
+    objective: HeadObjective
+    weights: Tensor
+    outputs: Tensor
+    slopes: Tensor
+    """∂ℓᵢ/∂zᵢ, with their graph."""
+    total: float
+
+    @property
+    def decay(self) -> float:
+        """λ."""
+        return self.objective.decay
+
+    @property
+    def value(self) -> float:
+        """F."""
+        tilt = 0.0 if self.objective.tilt is None else float((self.objective.tilt * self.weights).sum())
+        return (self.total + tilt) / self.objective.mass + self.objective.decay / 2 * float(self.weights.square().sum())
+
+    @cached_property
+    def gradient(self) -> Tensor:
+        """∇F."""
+        plain = self._gathered(self.slopes.detach()) + self.objective.decay * self.weights
+        return plain if self.objective.tilt is None else plain + self.objective.tilt / self.objective.mass
+
+    def product(self, along: Tensor) -> Tensor:
+        """∇²F times a matrix."""
+        return self._gathered(self._bent(self.objective.rows @ along.T)) + self.objective.decay * along
 
     def inverse(self) -> Precondition:
         """An approximate (∇²F)⁻¹: the Hessian's own where that is small, else by Kronecker factors."""
@@ -147,7 +235,7 @@ class NewtonStep:
     missed: float
     """‖∇²F d - ∇F‖."""
 
-    def distance(self, objective: HeadObjective, *, off: float = 0.0, hessian_off: float = 0.0) -> float:
+    def distance(self, objective: Objective, *, off: float = 0.0, hessian_off: float = 0.0) -> float:
         """A bound on the distance of the weights to the minimum; infinite where there is none.
 
         Args:
@@ -170,6 +258,12 @@ class NewtonStep:
 
 def _by_cholesky(at: Local) -> Precondition:
     """The Hessian itself, inverted."""
+    found = by_cholesky(hessian_without_decay(at), at.objective.decay, at.weights.shape)
+    return _by_kronecker(at) if found is None else found
+
+
+def hessian_without_decay(at: Local) -> Tensor:
+    """∇² of the mean loss, as a matrix."""
     outputs, width = at.weights.shape
     hessian = torch.empty(outputs, width, outputs, width, dtype=torch.double)
     curvatures, rows = at.curvatures(), at.objective.rows
@@ -177,20 +271,27 @@ def _by_cholesky(at: Local) -> Precondition:
         for other in range(one + 1):
             block = (rows * curvatures[:, one, other, None]).T @ rows / at.objective.mass
             hessian[one, :, other], hessian[other, :, one] = block, block.T
-    matrix = hessian.reshape(outputs * width, outputs * width)
-    matrix.diagonal().add_(at.objective.decay)
+    return hessian.reshape(outputs * width, outputs * width)
+
+
+def by_cholesky(matrix: Tensor, decay: float, shape: torch.Size) -> Precondition | None:
+    """The inverse of a matrix plus λI, for weights of a shape; None where it is not positive definite."""
+    matrix.diagonal().add_(decay)
     factor, failed = torch.linalg.cholesky_ex(matrix)
-    if int(failed):
-        return _by_kronecker(at)
-    return lambda along: torch.cholesky_solve(along.reshape(-1, 1), factor).reshape(outputs, width)
+    return None if int(failed) else lambda along: torch.cholesky_solve(along.reshape(-1, 1), factor).reshape(shape)
 
 
 def _by_kronecker(at: Local) -> Precondition:
     """B ⊗ A + λI, with B the mean of ∇²ℓᵢ and A that of aᵢaᵢᵀ, inverted by their eigenvectors."""
     rows, mass = at.objective.rows, at.objective.mass
-    outer, across = torch.linalg.eigh(at.curvatures().sum(0) / mass)
-    inner, along_rows = torch.linalg.eigh(rows.T @ rows / len(rows))
-    scale = 1 / (outer.clamp_min(0)[:, None] * inner.clamp_min(0) + at.objective.decay)
+    return by_kronecker(at.curvatures().sum(0) / mass, rows.T @ rows / len(rows), at.objective.decay)
+
+
+def by_kronecker(outer_factor: Tensor, inner_factor: Tensor, decay: float) -> Precondition:
+    """The inverse of B ⊗ A + λI."""
+    outer, across = torch.linalg.eigh(outer_factor)
+    inner, along_rows = torch.linalg.eigh(inner_factor)
+    scale = 1 / (outer.clamp_min(0)[:, None] * inner.clamp_min(0) + decay)
     return lambda along: across @ (across.T @ along @ along_rows * scale) @ along_rows.T
 
 
@@ -204,13 +305,33 @@ def objective_of(task: Task, layer: nn.Linear, seen: Sequence[Sighting], mass: f
 
     return HeadObjective(
         rows=torch.cat([one.trained_rows[:, 0] for one in seen]).cpu(),
-        offset=torch.cat([_untrained(layer, one.rows[:, 0]) for one in seen]).cpu(),
+        offset=torch.cat([untrained(layer, one.rows[:, 0]) for one in seen]).cpu(),
         losses=losses,
         targets=targets.double() if targets.is_floating_point() else targets,
         mass=mass,
         decay=task.weight_decay,
-        bend=_bend(task.loss_module),
+        bend=bend_of(task.loss_module),
     )
+
+
+class InMemory:
+    """Collects what a layer sees, batch by batch, in memory."""
+
+    def __init__(self, task: Task, layer: nn.Linear) -> None:
+        self._task, self._layer = task, layer
+        self._seen: list[Sighting] = []
+
+    def add(self, seen: Sighting) -> None:
+        """The next batch."""
+        self._seen.append(seen.bare())
+
+    def gather(self) -> None:
+        """What the layer saw in other processes, too."""
+        self._seen = of_all_processes(self._seen)
+
+    def objective(self, mass: float) -> HeadObjective:
+        """F by all that was seen."""
+        return objective_of(self._task, self._layer, self._seen, mass)
 
 
 def trained_weights(layer: nn.Linear) -> Tensor:
@@ -230,7 +351,7 @@ def set_trained_weights(layer: nn.Linear, weights: Tensor) -> None:
             layer.bias.copy_(weights[:, -1])
 
 
-def _untrained(layer: nn.Linear, rows: Tensor) -> Tensor:
+def untrained(layer: nn.Linear, rows: Tensor) -> Tensor:
     """What weights that are not trained add to the outputs."""
     found = torch.zeros(len(rows), layer.out_features).to(rows)
     if not layer.weight.requires_grad:
@@ -240,7 +361,7 @@ def _untrained(layer: nn.Linear, rows: Tensor) -> Tensor:
     return found
 
 
-def _bend(loss: Any) -> float | None:
+def bend_of(loss: Any) -> float | None:
     """By how much the loss's second derivatives can change with its outputs: |D³ℓ| ≤ R D²ℓ, per length of a row.
 
     Of a softmax it is the largest difference of two outputs' changes, of at most √2 times the length of all.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -59,6 +59,16 @@ class Privacy:
             raise InputError(
                 "repeatable=True hides nothing, so there is nothing to count in a budget; pass one of them."
             )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """In plain values, for records; a seed is not among them."""
+        return {
+            "lipschitz": self.lipschitz,
+            "hessian_lipschitz": self.hessian_lipschitz,
+            "noise": self.noise,
+            "budget": None if self.budget is None else dict(self.budget.total._asdict()),
+        }
 
     def require_room(self, task: Task, epsilon: float, delta: float) -> None:
         """Refuse a request that can't be granted, before anything is done."""

@@ -26,6 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from excise import processes
+
 UNIT = 2.0**-53
 
 
@@ -93,6 +95,12 @@ class Margin:
         self._squares += float((shares * inputs**2).sum())
         self._bent += float((shares * moved * (2 * inputs + moved + 2 * self.size_of_weights * inputs**2)).sum())
         self._rows += seen[..., 0].numel()
+
+    def of_all_processes(self) -> None:
+        """Count the batches of other processes too."""
+        own = torch.tensor([self._off, self._total, self._squares, self._bent, float(self._rows)], dtype=torch.float64)
+        off, total, squares, bent, rows = processes.total([own], "margin of rounding")[0].tolist()
+        self._off, self._total, self._squares, self._bent, self._rows = off, total, squares, bent, int(rows)
 
     def of_gradient(self, norm: float, decay: float, weights: Tensor, mass: float) -> float:
         """By how much ‖∇F‖ can be larger than what was computed as a sum over samples by this mass."""

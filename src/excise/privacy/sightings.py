@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from excise import processes
 from excise.privacy.watching import WeightWatch
 from excise.task.hooks import Call, capture
 from excise.task.task import Batch, Task
 
 ALIKE = 1e-4  # as a share of their size, by which what the layer sees may differ in other batches
 LOG_PROBABILITY = 1e-5
+COMPUTED = ("rows", "trained_rows", "exact", "reach")
+"""Of a sighting, when they are first asked for."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,12 @@ class Sighting:
         """How many samples the batch has."""
         return len(self.targets)
 
-    @property
+    @cached_property
     def rows(self) -> Tensor:
         """The inputs, exactly: samples × rows of a sample × features."""
         return self.inputs.double().reshape(self.samples, -1, self.layer.in_features)
 
-    @property
+    @cached_property
     def trained_rows(self) -> Tensor:
         """The same as far as trained weights act on them, with a 1 for a bias."""
         rows = self.rows
@@ -54,15 +59,25 @@ class Sighting:
         own = rows if self.layer.weight.requires_grad else rows[..., :0]
         return torch.cat([own, ones], -1) if bias else own
 
-    @property
+    @cached_property
     def exact(self) -> Tensor:
         """The layer's outputs, computed anew in double precision, in the shape of the model's."""
         return self._linear(absolute=False).reshape(self.outputs.shape)
 
-    @property
+    @cached_property
     def reach(self) -> Tensor:
         """|W||a| + |b|, which all rounding of the outputs is a share of."""
         return self._linear(absolute=True)
+
+    def with_moved(self, moved: Tensor) -> Sighting:
+        """The same with another ``moved``; what was computed of it stays."""
+        other = replace(self, moved=moved)
+        vars(other).update({name: value for name, value in vars(self).items() if name in COMPUTED})
+        return other
+
+    def bare(self) -> Sighting:
+        """The same without what was computed of it, to be kept."""
+        return replace(self)
 
     def gaps(self, task: Task) -> Tensor:
         """Outputs minus targets, where there is one of these for each."""
@@ -129,6 +144,14 @@ def sight(task: Task, head: Head, batch: Batch) -> Sighting:
     )
 
 
+def of_all_processes(seen: Sequence[Sighting]) -> list[Sighting]:
+    """What the layer saw in other processes too, in one piece."""
+    each = [(one.inputs, one.layer_outputs, one.outputs, one.targets, one.moved) for one in seen]
+    rows = [torch.cat(parts) for parts in zip(*each, strict=True)]
+    inputs, own, outputs, targets, moved = processes.gathered_rows(rows, "what the layer sees")
+    return [replace(seen[0], inputs=inputs, layer_outputs=own, outputs=outputs, targets=targets, moved=moved)]
+
+
 def disagreement(task: Task, one: Sighting, other: Sighting) -> str | None:
     """Why the layer's outputs, by its own weights and by others, are not the model's; None if they are."""
     if one.calls != 1 or other.calls != 1:
@@ -192,4 +215,4 @@ def seen_again(task: Task, head: Head, places: Tensor, ids: Tensor, first: Sight
     largest = torch.linalg.vector_norm(first.rows.flatten(1), dim=1).max()
     if not bool((moved <= ALIKE * largest).all()) or not torch.equal(targets, first.targets):
         return changed
-    return replace(first, moved=moved)
+    return first.with_moved(moved)

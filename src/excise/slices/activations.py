@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from excise import processes
 from excise.errors import InputError, NotYetSupportedError
 from excise.slices.layers import Layer, mean_of_tokens
 from excise.slices.slices import Slices
@@ -159,12 +160,13 @@ def observe(
     batch_size = batch_size or min(128, 2 * task.batch_size_within_memory(128))  # smaller and larger ones are slower
     batch = task.batch([sample])
     inputs = inputs_of(batch)
-    perturb: Perturbation = perturbation or cast(Any, task.perturbation) or default_perturbation(inputs)
+    perturb = _perturbation_of(task, perturbation, inputs)
     mask = _padding_mask(inputs)
     recorded: list[list[NDArray[np.float32]]] = [[] for _ in slices.layers]
     losses: list[NDArray[np.float64]] = []
     used = _lookups(task, model, slices, batch)
-    with torch.inference_mode(), recording(model, slices, used, mask) as take:
+    plain = torch.no_grad() if processes.shards() > 1 else torch.inference_mode()  # what is put together is used again
+    with plain, recording(model, slices, used, mask) as take:
         for perturbed, count in _copies(perturb, inputs, copies, batch_size, generator):
             outputs, targets = task.outputs(model, with_inputs(repeated(batch, count), perturbed))
             # in single precision nearly equal losses tie, and the selection becomes unstable
@@ -178,6 +180,20 @@ def observe(
         for layer, lookup, rows in zip(slices.layers, used, recorded, strict=True)
     )
     return Observation(layers=layers, losses=np.concatenate(losses))
+
+
+def pass_over(
+    task: Task, sample: int, *, copies: int, perturbation: Perturbation | None, generator: torch.Generator
+) -> None:
+    """Draw the copies of a sample that another process observes, so that those after it are drawn as ever."""
+    inputs = inputs_of(task.batch([sample]))
+    for _ in _copies(_perturbation_of(task, perturbation, inputs), inputs, copies, copies, generator):
+        pass
+
+
+def _perturbation_of(task: Task, perturbation: Perturbation | None, inputs: Any) -> Perturbation:
+    found: Perturbation = perturbation or cast(Any, task.perturbation) or default_perturbation(inputs)
+    return found
 
 
 def _copies(
@@ -246,13 +262,15 @@ class _Ids(TorchFunctionMode):
 
     def __init__(self, model: nn.Module, slices: Slices, seen: list[list[Tensor]]) -> None:
         super().__init__()
-        modules = dict(model.named_modules())
+        modules: dict[str, Any] = dict(model.named_modules())
         layers = zip(slices.layers, seen, strict=True)
-        self._seen = {id(modules[layer.module].weight): bucket for layer, bucket in layers if layer.type.looks_up}
+        self._seen = [(modules[layer.module], bucket) for layer, bucket in layers if layer.type.looks_up]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is functional.embedding and id(args[1]) in self._seen:
-            self._seen[id(args[1])].append(args[0])
+        if function is functional.embedding:
+            for module, bucket in self._seen:
+                if args[1] is module.weight:  # now: of a model that is sharded it is another between two passes
+                    bucket.append(args[0])
         return function(*args, **(kwargs or {}))
 
 

@@ -112,6 +112,8 @@ class LayerKind:
     """Whether its units are rows that ``functional.embedding`` looks up; they are watched by how often it does."""
     has_places: ClassVar[bool] = True
     """Whether the units' weights are used at several places of a sample, as filters are."""
+    draws_places: ClassVar[bool] = False
+    """Whether ``kfac_inputs`` draws some of these at random."""
     owns: ClassVar[tuple[str, ...]] = ()
     """Submodules whose weights the module uses without calling them; their layers are for this kind to name."""
 

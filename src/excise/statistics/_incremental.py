@@ -1,4 +1,4 @@
-"""The search inside FOCI: what would each remaining column add to the columns chosen so far?
+"""A step of the search inside FOCI: what would each remaining column add to the columns chosen so far?
 
 Candidates are compared by Σ min(R_i, R_M(i)) alone, where M(i) is the nearest neighbour of row i in the space of the
 chosen columns S and the candidate x; everything else in T is common to all of them. Three ideas make that fast while
@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,153 +28,153 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from excise.statistics._compiled import compiled
-from excise.statistics._neighbors import Floats, Ints, as_floats, mix, nearest, one_cell, scaled
+from excise.statistics._neighbors import Cells, Floats, Ints, as_floats, scaled
 from excise.statistics._scan import LANES, STRIDE, sum_over_cells, sums_on_line, sums_over_rows
 
 CHUNK = 2**17  # values that a thread copies and sorts at a time
 SMALL = 2**15  # a table with fewer values is not worth threads
 LIST_FACTOR, LIST_EXTRA = 4, 24  # how long the neighbour lists are, twice that for many columns
-MANY_COLUMNS = 2000
-FEW_COLUMNS = 100  # for so few, long lists and a mark to prune by cost more than they save
+MANY_COLUMNS, MANY_ROWS = 2000, 2**12
+FEW_COLUMNS, FEW_ROWS = 100, 2**14  # for so few, long lists and a mark to prune by cost more than they save
 LIST_BYTES = 2**26  # neighbour lists are made for as many rows at a time as fit in here
 
 Advance = Callable[[float], object]
 Lists = tuple[NDArray[np.int32], Floats, Floats]
 
 
-class Candidates:
-    """The standardised columns of a table, in a layout that the scans read in order.
+def no_advance(_: float) -> None:
+    """Where nobody looks at a bar."""
 
-    ``rank`` is R, the max ranks of y; ``seed`` is what draws among equally near rows are made from.
+
+@dataclass(frozen=True)
+class Step:
+    """What a step of the search asks of every column: its sum together with those chosen so far."""
+
+    rank: Floats
+    key: np.uint64
+    """What this step's draws are made from: the same for all columns, so that their order does not matter."""
+    points: Floats
+    """The chosen columns."""
+    cells: Cells
+    chosen: NDArray[np.bool_]
+    mark: Floats
+    """One number: a sum that a column reaches; one that can't is given up. It rises as better columns are found."""
+
+    def of(self, columns: slice) -> Step:
+        """The same for some of the columns."""
+        return replace(self, chosen=self.chosen[columns])
+
+
+class Columns:
+    """Standardised columns of a table, in a layout that the scans read in order.
+
+    The arrays may be given, as ``layout`` says.
     """
 
     def __init__(
-        self, X: NDArray[Any], rank: Ints, seed: np.uint64, *, standardize: bool, n_jobs: int, advance: Advance
+        self,
+        shape: tuple[int, int],
+        *,
+        n_jobs: int,
+        advance: Advance = no_advance,
+        tiles: Floats | None = None,
+        orders: NDArray[Any] | None = None,
     ) -> None:
-        n, p = X.shape
-        self.shape = n, p
-        self.rank = rank.astype(np.float64)  # whole numbers, and so are their sums: exact in any order
-        self.chosen = np.zeros(p, dtype=bool)
-        self._seed = seed
-        self.points = np.empty((n, 0))
-        self.cells = one_cell(n)
-        self._pool_size = n_jobs
-        self._list_length = partial(_list_length, columns=p)
-        self._advance = advance
-        self._tiles = np.zeros((-(-p // LANES), n, LANES))
-        # the rows sorted by each column, equal values by row
-        self._orders = np.zeros((len(self._tiles) * LANES, n), dtype=np.uint16 if n <= 2**16 else np.int32)
-        self._load(X, standardize)
+        n, p = self.shape = shape
+        self._pool_size, self._advance = n_jobs, advance
+        self.is_small = p <= LANES or (p <= FEW_COLUMNS and n <= FEW_ROWS)
+        self._list_length = partial(_list_length, columns=p, is_small=self.is_small)
+        of_tiles, of_orders = layout(n, p)
+        self.tiles = np.zeros(*of_tiles) if tiles is None else tiles
+        self.orders = np.zeros(*of_orders) if orders is None else orders
 
     def column(self, c: int) -> Floats:
         """Column c as it is searched: standardised, if asked for."""
-        return np.ascontiguousarray(self._tiles[c // LANES, :, c % LANES])
+        return np.ascontiguousarray(self.tiles[c // LANES, :, c % LANES])
 
-    def first_sums(self) -> Floats:
+    def load(self, X: NDArray[Any], exponent: int | None) -> None:
+        """Take the columns of X times a power of two, or, without one, standardised."""
+
+        def load(low: int, high: int) -> None:
+            block = as_floats(X[:, low:high])
+            block = standardized(block) if exponent is None else scaled(block, exponent)
+            for tile in range(low // LANES, -(-high // LANES)):
+                part = block[:, tile * LANES - low : (tile + 1) * LANES - low]
+                self.tiles[tile, :, : part.shape[1]] = part
+
+        self._map(load)
+
+    def first_sums(self, rank: Floats, key: np.uint64) -> Floats:
         """Σ min(R_i, R_M(i)) of each column by itself."""
-        key = self._key()
 
         def sum_up(low: int, high: int) -> Any:
             columns = np.stack([self.column(c) for c in range(low, high)])
             orders = np.argsort(columns, axis=1)
-            sums = sums_on_line(columns, orders, key, self.rank)
-            self._orders[low:high] = orders
+            sums = sums_on_line(columns, orders, key, rank)
+            self.orders[low:high] = orders
             return sums
 
         return np.concatenate(self._map(sum_up))
 
-    def add(self, c: int) -> None:
-        """Choose column c: from now on ``sums`` is about what the others add to it."""
-        column = self.column(c)
-        self.chosen[c] = True
-        self.points = np.column_stack((self.points, column))
-        self.cells = self.cells.split_by(column)
-
-    def sums(self, favorite: int) -> Floats:
+    def sums(self, step: Step) -> Floats:
         """Σ min(R_i, R_M(i)) of each column together with those chosen.
 
-        The largest among the columns not chosen yet is exact. A column that can't come up to the one found so far is
-        given up, and gets a bound that is less; ``favorite``, which is likely to do well, sets the first mark.
+        The largest among the columns not chosen yet is exact, if it reaches the mark. A column that can't come up to
+        the one found so far is given up, and gets a bound that is less.
         """
-        if self.cells.all_distinct:
-            return self._sums_over_rows(favorite)
-        return self._sums_over_cells()
+        return self._sums_over_rows(step) if step.cells.all_distinct else self._sums_over_cells(step)
 
-    def _load(self, X: NDArray[Any], standardize: bool) -> None:
-        exponent = None if standardize else np.frexp(_largest(X))[1]
-
-        def load(low: int, high: int) -> None:
-            block = scaled(as_floats(X[:, low:high]), exponent)
-            if standardize:
-                # distances need no centring, but far from 0 it saves digits; a mean would be led astray by outliers
-                block -= np.median(block[:: max(1, len(block) // 9)], axis=0)
-                block /= block.std(axis=0)
-            for tile in range(low // LANES, -(-high // LANES)):
-                part = block[:, tile * LANES - low : (tile + 1) * LANES - low]
-                self._tiles[tile, :, : part.shape[1]] = part
-
-        self._map(load)
-
-    def _sums_over_rows(self, favorite: int) -> Floats:
-        p = self.shape[1]
-        total = np.zeros(len(self._tiles) * LANES)
-        key = self._key()
-        mark = np.zeros(1)
-        if p > FEW_COLUMNS:
-            neighbor = nearest(np.column_stack((self.points, self.column(favorite))), key, self._pool_size)
-            mark[0] = np.minimum(self.rank, self.rank[neighbor]).sum()
+    def _sums_over_rows(self, step: Step) -> Floats:
+        total = np.zeros(len(self.tiles) * LANES)
+        rank, mark = step.rank, step.mark
         # min(R_i, R_M(i)) falls short of R_i by R_i²/2n where x tells nothing, so rows of high rank decide soonest
-        visit = np.argsort(-self.rank, kind="stable")
-        rest = self.rank.sum() - np.cumsum(self.rank[visit])
-        for block, lists in neighbor_lists(self.points, visit, self._list_length, self._pool_size):
+        visit = np.argsort(-rank, kind="stable")
+        rest = rank.sum() - np.cumsum(rank[visit])
+        for block, lists in neighbor_lists(step.points, visit, self._list_length, self._pool_size):
 
             def scan(low: int, high: int, block: slice = block, lists: Lists = lists) -> None:
                 tiles = slice(low // LANES, -(-high // LANES))
                 lanes = slice(tiles.start * LANES, tiles.stop * LANES)
                 sums_over_rows(
-                    self._tiles[tiles],
-                    self._orders[lanes],
-                    key,
+                    self.tiles[tiles],
+                    self.orders[lanes],
+                    step.key,
                     visit[block],
                     *lists,
-                    self.points,
-                    self.rank,
+                    step.points,
+                    rank,
                     rest[block],
                     mark,
                     total[lanes],
                 )
                 if block.stop == len(visit):
-                    mark[0] = max(mark[0], total[low:high].max(initial=0.0, where=~self.chosen[low:high]))
+                    mark[0] = max(mark[0], total[low:high].max(initial=0.0, where=~step.chosen[low:high]))
 
             self._map(scan, share=len(visit[block]) / len(visit))
-        return total[:p]
+        return total[: self.shape[1]]
 
-    def _sums_over_cells(self) -> Floats:
+    def _sums_over_cells(self, step: Step) -> Floats:
         total = np.zeros(self.shape[1])
-        cells, key = self.cells, self._key()
-        centers = self.points[cells.members[cells.start[:-1]]]
+        cells = step.cells
+        centers = step.points[cells.members[cells.start[:-1]]]
         for block, lists in neighbor_lists(centers, np.arange(cells.count), self._list_length, self._pool_size):
 
             def scan(low: int, high: int, block: slice = block, lists: Lists = lists) -> None:
                 for c in range(low, high):
                     total[c] += sum_over_cells(
                         self.column(c),
-                        self._orders[c],
-                        key,
+                        self.orders[c],
+                        step.key,
                         cells.of,
                         cells.start,
                         block.start,
                         *lists,
                         centers,
-                        self.rank,
+                        step.rank,
                     )
 
             self._map(scan, share=(block.stop - block.start) / cells.count)
         return total
-
-    def _key(self) -> np.uint64:
-        """What this step's draws are made from: the same for all columns, so that their order does not matter."""
-        return np.uint64(mix(self._seed, self.points.shape[1]))
 
     def _map(self, work: Callable[[int, int], Any], share: float = 1.0) -> list[Any]:
         """``work(low, high)`` on ranges of columns, in threads: compiled code and numpy's sorts release the lock."""
@@ -193,8 +194,29 @@ class Candidates:
             return list(pool.map(run, lows))
 
 
-def _largest(X: NDArray[Any], width: int = 256) -> float:
-    return max(float(np.abs(as_floats(X[:, low : low + width])).max()) for low in range(0, X.shape[1], width))
+Layout = tuple[tuple[int, ...], type]
+
+
+def layout(n: int, p: int) -> tuple[Layout, Layout]:
+    """Shapes and types: the columns eight side by side; and the rows sorted by each column, equal values by row."""
+    tiles = -(-p // LANES)
+    return ((tiles, n, LANES), np.float64), ((tiles * LANES, n), np.uint16 if n <= 2**16 else np.int32)
+
+
+def common_exponent(X: NDArray[Any], width: int = 256) -> int:
+    """Of the largest value of all columns, so that none overflows when squared."""
+    largest = max(float(np.abs(as_floats(X[:, low : low + width])).max()) for low in range(0, X.shape[1], width))
+    return int(np.frexp(largest)[1])
+
+
+def standardized(block: Floats) -> Floats:
+    """Columns of standard deviation 1, near 0; a constant one stays constant."""
+    block = scaled(block) if block.size else block
+    # distances need no centring, but far from 0 it saves digits; a mean would be led astray by outliers
+    block -= np.median(block[:: max(1, len(block) // 9)], axis=0)
+    spread = block.std(axis=0)
+    block /= np.where(spread > 0, spread, 1.0)
+    return block
 
 
 def available_cores() -> int:
@@ -202,12 +224,16 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _list_length(n: int, d: int, columns: int) -> int:
-    """A scan looks at about n^(1/(d+1)) neighbours: 1,000 rows need 35 at d=1, 14 at d=2, 6 at d=4; outliers more."""
+def _list_length(n: int, d: int, columns: int, is_small: bool) -> int:
+    """A scan looks at about n^(1/(d+1)) neighbours: 1,000 rows need 35 at d=1, 14 at d=2, 6 at d=4; outliers more.
+
+    The more rows there are, the more a scan costs whose list was too short.
+    """
     looked_at = LIST_FACTOR * n ** (1 / (d + 1))
-    if columns <= FEW_COLUMNS:
-        looked_at /= 2
-    return (1 if columns < MANY_COLUMNS else 2) * (round(looked_at) + LIST_EXTRA)
+    if is_small:
+        return round(looked_at / 2) + LIST_EXTRA
+    times = 1 if columns < MANY_COLUMNS else 2
+    return times * round(looked_at) + (times * LIST_EXTRA if n <= MANY_ROWS else 4 * LIST_EXTRA)
 
 
 def neighbor_lists(

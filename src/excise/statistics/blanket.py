@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
 import excise
 from excise._support.files import write_figure
+from excise._support.progress import Bar
 from excise._support.visible import visible
 from excise.errors import MissingExtraError
-from excise.statistics.foci import Selection, foci
+from excise.statistics._drawing import FromSample
+from excise.statistics._sampling import search_sample
+from excise.statistics._search import Search
+from excise.statistics.foci import foci
+from excise.statistics.selection import Sampling, Selection, Tolerance
 from excise.statistics.tables import Table
 
 BAR_WIDTH = 24
@@ -34,6 +41,11 @@ class Blanket:
     """Whether the search ended because the most columns allowed were reached."""
 
     @property
+    def sampling(self) -> Sampling | None:
+        """Which rows were searched, if not all."""
+        return self.selection.sampling
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The columns, in the order of choice."""
         return self.selection.names or ()
@@ -41,15 +53,27 @@ class Blanket:
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
         steps = zip(self.names, self.selection.scores.tolist(), self.selection.totals.tolist(), strict=True)
-        return {
+        blanket = [{"column": name, "score": score, "total": total} for name, score, total in steps]
+        found = {
             "target": self.target,
             "rows": self.rows,
             "candidates": self.candidates,
-            "blanket": [{"column": name, "score": score, "total": total} for name, score, total in steps],
+            "blanket": blanket,
             "limited": self.limited,
             "notes": list(self.notes),
             "seed": self.seed,
             "excise": excise.__version__,
+        }
+        return found if self.sampling is None else self._with_sampling(found, self.sampling)
+
+    def _with_sampling(self, found: dict[str, Any], sampling: Sampling) -> dict[str, Any]:
+        errors = self.selection.errors if self.selection.errors is not None else ()
+        by_step = zip(found["blanket"], errors, sampling.low, sampling.high, sampling.stability, strict=True)
+        for step, error, low, high, stability in by_step:
+            step |= {"error": _number(error), "low": _number(low), "high": _number(high), "stability": stability}
+        said = ("table_rows", "searched", "measured", "fresh", "tolerance", "reached")
+        return found | {
+            "sampling": {name: getattr(sampling, name) for name in said} | {"half_width": _number(sampling.half_width)}
         }
 
     def show(self, console: Console) -> None:
@@ -57,6 +81,8 @@ class Blanket:
         for note in self.notes:
             console.print(Text(visible(f"· {note}"), style="dim"))
         console.print(self._grid())
+        if self.sampling is not None:
+            console.print(Text(str(self.sampling)))
         console.print(Text(visible(self._meaning())))
 
     def save_plot(self, path: Path) -> None:
@@ -98,12 +124,23 @@ class Blanket:
         grid.add_column("T given those above", justify="right")
         grid.add_column("")
         grid.add_column("T together", justify="right")
+        sure = self._how_sure()
+        if sure:
+            grid.add_column("95 %", justify="right")
+            grid.add_column("in quarters", justify="right")
         steps = zip(self.names, self.selection.scores, self.selection.totals, strict=True)
         for number, (name, score, total) in enumerate(steps, start=1):
-            grid.add_row(
-                str(number), Text(visible(name)), f"{score:.4f}", Text(_bar(score), style="cyan"), f"{total:.4f}"
-            )
+            cells = sure[number - 1] if sure else ()
+            bar = Text(_bar(score), style="cyan")
+            grid.add_row(str(number), Text(visible(name)), f"{score:.4f}", bar, f"{total:.4f}", *cells)
         return grid
+
+    def _how_sure(self) -> list[tuple[str, str]]:
+        """The interval of T, and in how many quarters of the rows searched the column was chosen too."""
+        if self.sampling is None:
+            return []
+        steps = zip(self.sampling.low, self.sampling.high, self.sampling.stability, strict=True)
+        return [(f"{low:.3f}–{high:.3f}", f"{4 * stability:.0f} of 4") for low, high, stability in steps]
 
     def _meaning(self) -> str:
         if not self.names:
@@ -116,21 +153,44 @@ class Blanket:
 
 
 def find_blanket(
-    table: Table, *, max_features: int | None = None, seed: int = 0, n_jobs: int | None = None, progress: bool = False
+    table: Table,
+    *,
+    max_features: int | None = None,
+    seed: int = 0,
+    n_jobs: int | None = None,
+    progress: bool = False,
+    sample: int | Tolerance | None = None,
 ) -> Blanket:
-    """Search the table for the columns that tell its target."""
-    found = foci(
-        table.columns, table.target, max_features=max_features, random_state=seed, n_jobs=n_jobs, progress=progress
-    )
+    """Search the table, or a sample of its rows, for the columns that tell its target."""
+    if table.of_rows is None or sample is None:
+        found = foci(
+            table.columns,
+            table.target,
+            max_features=max_features,
+            random_state=seed,
+            n_jobs=n_jobs,
+            progress=progress,
+            sample=sample,
+        )
+    else:
+        drawn = FromSample(table.columns, table.target, table.of_rows)
+        search = Search(max_features=max_features, n_jobs=n_jobs)
+        with Bar(enabled=progress) as bar:
+            found = search_sample(drawn, search, sample, np.random.default_rng(seed), bar)
     return Blanket(
         target=str(table.target.name),
-        rows=len(table.columns),
+        rows=len(table.columns) if table.of_rows is None else table.of_rows,
         candidates=table.columns.shape[1],
         selection=found,
         notes=table.notes,
         seed=seed,
         limited=len(found) == max_features and len(found) < table.columns.shape[1],
     )
+
+
+def _number(value: float) -> float | None:
+    """A number that JSON has."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _bar(share: float) -> str:

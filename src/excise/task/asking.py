@@ -9,7 +9,8 @@ from typing import ParamSpec, TypeVar
 import torch
 
 from excise._support.reading import reason
-from excise.errors import ExciseError, InputError
+from excise.errors import ExciseError, InputError, ProcessError
+from excise.processes.group import is_of_others
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,6 +34,11 @@ def asked(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except Exception as error:
                 if "memory" in str(error):
                     raise
+                if is_of_others(error):
+                    raise ProcessError(
+                        f"another process has ended while {what} was used by all ({reason(error)}); nothing was "
+                        "applied or written. See what it says, and start all of them anew."
+                    ) from error
                 name = type(error).__name__
                 raise InputError(f"{what} failed ({name}: {reason(error)}); {REMEDIES[what]}.") from error
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+OF_NUMPY = (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8)  # the same bytes, in fewer steps
 PLAIN = bool | int | float | complex | str | bytes | Path | None
 
 
@@ -97,11 +98,20 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, PLAIN | Tensor)
 
 
+@functools.lru_cache(maxsize=1024)
+def _kind(dtype: torch.dtype, shape: torch.Size) -> bytes:
+    return repr((dtype, tuple(shape))).encode()
+
+
 def update(digest: Any, value: Any) -> None:
     """Feed a batch, or any part of one, into a hash."""
     if isinstance(value, Tensor):
-        digest.update(repr((value.dtype, tuple(value.shape))).encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(_kind(value.dtype, value.shape))
+        plain = value.detach().cpu()
+        if plain.dtype in OF_NUMPY:
+            digest.update(plain.numpy().tobytes())
+        else:
+            digest.update(plain.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     elif isinstance(value, Mapping):
         for key in sorted(value):
             update(digest, str(key))

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from excise._support.parcels import send_along
 from excise._support.reading import reason
 from excise.errors import ExciseError, InputError
 from excise.task.task import Task
@@ -34,10 +35,13 @@ def made_by(address: str, what: str) -> Any:
         )
     sys.path.insert(0, str(Path.cwd()))
     try:
-        factory = getattr(_imported(module_name, what), factory_name, None)
+        module = _imported(module_name, what)
+        factory = getattr(module, factory_name, None)
         if not callable(factory):
             raise InputError(f"the {what}'s module {module_name!r} has no function {factory_name!r}.")
         _require_no_arguments(factory, address)
+        if _lies_here(module):
+            send_along(module_name)
         with _naming_the_place(f"{address} failed"):
             return factory()
     finally:
@@ -54,6 +58,12 @@ def _imported(name: str, what: str) -> ModuleType:
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise InputError(f"the {what}'s module {name!r} can't be imported: {error}.") from None
+
+
+def _lies_here(module: ModuleType) -> bool:
+    """Whether it is in the current folder, where workers on other machines, or in other folders, don't find it."""
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).resolve().is_relative_to(Path.cwd().resolve())
 
 
 def _require_no_arguments(factory: Callable[..., Any], address: str) -> None:

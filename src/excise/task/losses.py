@@ -163,3 +163,11 @@ def nonnegative_weights(loss: Loss) -> bool:
     """Whether no weight of the loss's own turns it upside down."""
     weights = [getattr(loss, name, None) for name in ("weight", "pos_weight")]
     return all(bool((weight >= 0).all()) for weight in weights if isinstance(weight, torch.Tensor))
+
+
+def labels_out_of_range(outputs: Tensor, error: IndexError) -> InputError:
+    """Why a loss can't be computed of labels that no output is for."""
+    return InputError(
+        f"loss can't be computed of outputs {tuple(outputs.shape)}: {error} Labels must be from 0 to "
+        f"{outputs.shape[-1] - 1}, one for each output of the model; number the classes anew, or check targets."
+    )

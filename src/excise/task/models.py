@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.prune import BasePruningMethod
 
 from excise.errors import InputError
+
+
+def require_module(model: Any) -> None:
+    """Refuse what is no network of torch."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be a torch.nn.Module, not {type(model).__name__}{_way_to_port(model)}.")
+
+
+def _way_to_port(model: Any) -> str:
+    """How a linear model of scikit-learn becomes one of torch."""
+    if not hasattr(model, "fit") or not hasattr(model, "predict"):
+        return ""
+    return (
+        "; a linear model of scikit-learn is nn.Linear(features, classes) with weight = coef_ and bias = intercept_ "
+        "(for two classes one output, with nn.BCEWithLogitsLoss and targets of shape (n, 1)), and weight_decay = "
+        "1 / (C · n)"
+    )
 
 
 def refuse_unusable(model: nn.Module) -> None:
@@ -42,6 +61,8 @@ def _refuse_shared_memory(model: nn.Module) -> None:
                 "own, by nn.Parameter(weight.detach().clone(memory_format=torch.contiguous_format))."
             )
         if weight.layout != torch.strided or not weight.numel() or weight.device.type == "meta":
+            continue
+        if hasattr(weight, "device_mesh"):  # a part of it is here, and parts have memory of their own
             continue
         other = first.setdefault((weight.device, weight.data_ptr()), name)
         if other != name:

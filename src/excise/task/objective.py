@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from excise.errors import InputError
 from excise.task.parameters import trainable, trained_parameters
-from excise.task.task import Task
+from excise.task.precision import precision_of_sums
+from excise.task.sharing import rows_over, sum_over
+from excise.task.task import Batch, Task
 
 Positions = Sequence[int] | Tensor
 
@@ -19,26 +21,27 @@ def losses_on(task: Task, model: nn.Module, ids: Positions, *, batch_size: int =
     if len(ids) == 0:
         raise InputError("there is no sample left whose loss could be computed; leave some that are not forgotten.")
     with torch.no_grad():
-        result: Tensor = torch.cat([task.losses(model, batch) for batch in task.batches(ids, batch_size)])
-    return result
+        (losses,) = rows_over(task, ids, lambda batch: [task.losses(model, batch)], batch_size, "losses")
+    return losses
 
 
 def gradient(task: Task, model: nn.Module, ids: Positions, *, batch_size: int | None = None) -> dict[str, Tensor]:
     """Σ ∇ℓ over the samples, by parameter; weight decay is not part of it."""
     weights = trained_parameters(model)
-    total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-    with torch.enable_grad():
-        for batch in task.batches(ids, batch_size or task.batch_size_within_memory(256)):
+
+    def of_batch(batch: Batch) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
             loss = task.losses(model, batch).sum()
-            if not loss.requires_grad:
-                raise InputError(
-                    "loss does not depend on the model's trainable parameters: nothing can be learned or forgotten by "
-                    "it; see whether outputs are detached in the model, the loss or forward=."
-                )
-            gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True, materialize_grads=True)
-            for sum_, one in zip(total.values(), gradients, strict=True):
-                sum_ += one
-    return total
+        if not loss.requires_grad:
+            raise InputError(
+                "loss does not depend on the model's trainable parameters: nothing can be learned or forgotten by it; "
+                "see whether outputs are detached in the model, the loss or forward=."
+            )
+        return torch.autograd.grad(loss, list(weights.values()), allow_unused=True, materialize_grads=True)
+
+    size = batch_size or task.batch_size_within_memory(256)
+    zeros = [torch.zeros_like(weight, dtype=precision_of_sums(weight.dtype)) for weight in weights.values()]
+    return dict(zip(weights, sum_over(task, ids, of_batch, size, "gradients", into=zeros), strict=True))
 
 
 def value(task: Task, model: nn.Module, ids: Positions) -> float:

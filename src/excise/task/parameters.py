@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from excise.errors import InputError
+from excise.task.precision import rounded_at_random
 
 Tensors = Mapping[str, Tensor]
 
@@ -29,10 +30,16 @@ def trainable(model: nn.Module) -> dict[str, Tensor]:
 
 
 def move(model: nn.Module, start: dict[str, Tensor], change: dict[str, Tensor]) -> None:
-    """Set the weights to where they started, plus a change."""
+    """Set the weights to where they started, plus a change; those in bfloat16 are rounded so that little ones count."""
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, weight in trainable(model).items():
-            weight.copy_(start[name] + change[name] if name in change else start[name])
+            if name not in change:
+                weight.copy_(start[name])
+            elif weight.dtype == torch.bfloat16:
+                weight.copy_(rounded_at_random(start[name].float() + change[name].float(), generator))
+            else:
+                weight.copy_(start[name] + change[name])
 
 
 def norm(tensors: Tensors) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from excise.task.ids import Ids
-from excise.task.task import Task, evaluating
+from excise.task.sharing import rows_over
+from excise.task.task import Batch, Task, evaluating
 from excise.task.weighting import fitted
 
 Floats = NDArray[np.float64]
@@ -54,20 +55,37 @@ def predict_all(
     task: Task, models: Sequence[nn.Module], ids: Ids | None = None, *, dataset: Any = None
 ) -> list[Predictions]:
     """What ``predict`` gives for each of several models, with every sample read once for all of them."""
+    rows = _asked(task, models, ids, dataset)
+    arrays = [one.numpy() for one in rows]
+    return [Predictions(*arrays[3 * number : 3 * number + 3]) for number in range(len(models))]
+
+
+def plain_losses_of(task: Task, model: nn.Module, ids: Ids) -> Floats:
+    """The losses that ``predict`` gives, without holding the outputs, of which there may be many for each sample."""
+    losses: Floats = _asked(task, [model], ids, None, losses_alone=True)[0].numpy()
+    return losses
+
+
+def _asked(
+    task: Task, models: Sequence[nn.Module], ids: Ids | None, dataset: Any, *, losses_alone: bool = False
+) -> list[Tensor]:
+    """Of each model one after the other: outputs, targets and losses, or the last alone."""
     data = task.samples if dataset is None else dataset
     chosen = torch.arange(len(data)) if ids is None else torch.as_tensor(ids, dtype=torch.long)
-    found: list[list[tuple[Any, ...]]] = [[] for _ in models]
+
+    def of_batch(batch: Batch) -> Iterator[Tensor]:
+        for model in models:
+            output, target = task.outputs(model, batch)
+            output = output.double() if output.is_floating_point() else output
+            losses = task.plain_losses(output, _double(target)).double()
+            target = fitted(task.plain_targets(target), output)
+            yield from (part.cpu() for part in ((losses,) if losses_alone else (output, target, losses)))
+
     with ExitStack() as modes, torch.no_grad():
         for model in models:
             modes.enter_context(evaluating(model))
-        for batch in task.batches(chosen, task.batch_size_within_memory(256), dataset):
-            for model, parts in zip(models, found, strict=True):
-                output, target = task.outputs(model, batch)
-                output = output.double() if output.is_floating_point() else output
-                losses = task.plain_losses(output, _double(target)).double()
-                target = fitted(task.plain_targets(target), output)
-                parts.append(tuple(part.cpu().numpy() for part in (output, target, losses)))
-    return [Predictions(*(np.concatenate(part) for part in zip(*parts, strict=True))) for parts in found]
+        size = task.batch_size_within_memory(256)
+        return rows_over(task, chosen, lambda batch: list(of_batch(batch)), size, "predictions", dataset=dataset)
 
 
 def _double(target: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from excise._support.reading import is_regular_file, reason, require_regular_fil
 from excise.errors import InputError
 from excise.task.ids import Ids, all_but, positions
 from excise.task.keys import keys_from_text
-from excise.task.predictions import predict
+from excise.task.predictions import plain_losses_of
 from excise.task.targets import are_classes, targets_of
 from excise.task.task import Task
 
@@ -126,7 +126,7 @@ def _of_class(what: str, source: _Source) -> Whole:
 
 def _hardest(what: str, source: _Source) -> Whole:
     count = _amount(what, len(source.present), "the training set")
-    losses = predict(source.task, source.model, source.present).losses
+    losses = plain_losses_of(source.task, source.model, source.present)
     return source.present[np.argsort(-losses, kind="stable")[:count]]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Subset, TensorDataset, default_collate
 
+from excise._support.checks import whole
 from excise.errors import InputError
 from excise.task.asking import asked
 from excise.task.batches import Batch as Batch
@@ -33,13 +34,24 @@ from excise.task.keys import group_by_key, ids_of_keys
 from excise.task.losses import (
     SampleLosses,
     averages_labelled,
+    labels_out_of_range,
     mean_weight,
     refuse_unlabelled,
     require_log_probabilities,
     same_as_module,
     weighs_classes,
 )
-from excise.task.models import refuse_unusable
+from excise.task.models import refuse_unusable, require_module
+from excise.task.precision import fitting, in_single
+from excise.task.reading import (
+    ahead,
+    helpful_workers,
+    read,
+    read_before,
+    reading_ahead,
+    refuse_streams,
+    samples_at,
+)
 from excise.task.weighting import SampleWeighted, WeightedSampleLosses, require_weights, with_weight_one
 from excise.task.wrapping import unwrapped
 
@@ -95,6 +107,7 @@ class Task:
             otherwise speak of retraining the last layer on features that saw them.
         plain_set: The samples of ``train_set`` without augmentation, in the same order, where ``train_set`` gives other
             values at each reading. Everything reads these then, but for training by ``fit``.
+        workers: Processes that read samples ahead in every long pass, as torch's ``DataLoader`` has them; 0 for none.
     """
 
     model: nn.Module
@@ -110,12 +123,10 @@ class Task:
     perturbation: Callable[[Any, int, torch.Generator], Any] | None = None
     features: Literal["fixed"] | None = None
     plain_set: Any = None
+    workers: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, nn.Module):
-            raise InputError(
-                f"model must be a torch.nn.Module, not {type(self.model).__name__}{_way_to_port(self.model)}."
-            )
+        require_module(self.model)
         object.__setattr__(self, "model", unwrapped(self.model))
         refuse_unusable(self.model)
         if not (isinstance(self.weight_decay, int | float) and 0 <= self.weight_decay <= LARGEST_DECAY):
@@ -125,8 +136,8 @@ class Task:
             refuse_tables(data, name)
         if self.features not in (None, "fixed"):
             raise InputError(f'features must be "fixed" or None, not {self.features!r}.')
-        if not hasattr(self.train_set, "__len__") or not hasattr(self.train_set, "__getitem__"):
-            raise InputError("train_set must be indexable and have a length, so that samples can be named by position.")
+        whole(self.workers, "workers", 0)
+        refuse_streams(self.train_set, "train_set")
         if len(self.train_set) == 0:
             raise InputError("train_set is empty (length 0); pass the samples that the model was trained on.")
         if self.plain_set is not None and len(self.plain_set) != len(self.train_set):
@@ -246,7 +257,7 @@ class Task:
     def only(self, ids: Sequence[int] | Tensor) -> Task:
         """The same objective on these samples alone, at positions 0, 1, …; read once and kept, unless they are many."""
         chosen = torch.as_tensor(ids, dtype=torch.long)
-        few = len(chosen) * self._input_size <= MOST_KEPT_VALUES
+        few = self.fits_into_memory(len(chosen))
         data = self.samples
         if few:
             data = TensorDataset(*data[chosen]) if isinstance(data, TensorDataset) else [data[int(i)] for i in chosen]
@@ -267,20 +278,51 @@ class Task:
     def batch(self, ids: Sequence[int] | Tensor, dataset: Any = None) -> Batch:
         """The samples of the training set (or another) as one batch, on the model's device."""
         data = self.samples if dataset is None else dataset
-        if isinstance(data, TensorDataset):
-            batch: Batch = data[torch.as_tensor(ids, dtype=torch.long)]
-        else:
-            batch = self.collate([data[int(i)] for i in ids])
-        return to_device(batch, self.device)
+        batch = read_before(data, ids) if self.workers else None
+        return to_device(read(data, ids, self.collate) if batch is None else batch, self.device)
 
     def batches(self, ids: Sequence[int] | Tensor, size: int = 256, dataset: Any = None) -> Iterator[Batch]:
         """The samples in batches, in the order given; the last one may be smaller."""
-        for low in range(0, len(ids), size):
-            yield self.batch(ids[low : low + size], dataset)
+        workers = helpful_workers(self.workers, len(ids) // size)
+        if not workers:
+            for low in range(0, len(ids), size):
+                yield self.batch(ids[low : low + size], dataset)
+            return
+        parts = torch.as_tensor(ids, dtype=torch.long).split(size)
+        with closing(ahead(self.samples if dataset is None else dataset, parts, self.collate, workers)) as coming:
+            for _ in parts:
+                yield self._taken(coming)
+
+    @asked("train_set")
+    def _taken(self, coming: Iterator[Batch]) -> Batch:
+        """The next of the batches that are read ahead, on the model's device."""
+        return to_device(next(coming), self.device)
+
+    def reading_ahead(
+        self, asked: Sequence[Tensor], dataset: Any = None, *, seed: int = 0
+    ) -> AbstractContextManager[None]:
+        """Inside, batches of these positions, asked for in this order, have been read ahead by the task's workers."""
+        data = self.samples if dataset is None else dataset
+        return reading_ahead(data, asked, self.collate, self.workers, seed)
+
+    @asked("train_set")
+    def one_by_one(self, ids: Tensor) -> list[Batch]:
+        """Some samples of the training set, each as a batch of one; where they were read they stay."""
+        data = self.samples
+        if isinstance(data, TensorDataset):
+            return list(zip(*(tensor[ids].split(1) for tensor in data.tensors), strict=True))
+        found = samples_at(data, ids)
+        if isinstance(found, list):
+            return [self.collate([sample]) for sample in found]
+        return [self.collate(samples_at(data, [place])) for place in ids]
 
     def batch_size_within_memory(self, most: int) -> int:
         """A batch size at which the activations of large inputs, such as photographs, still fit into memory."""
         return max(1, min(most, MOST_INPUT_VALUES // max(1, self._input_size)))
+
+    def fits_into_memory(self, count: int) -> bool:
+        """Whether so many samples are few enough to be read once and kept."""
+        return count * self._input_size <= MOST_KEPT_VALUES
 
     @cached_property
     def _input_size(self) -> int:
@@ -291,9 +333,10 @@ class Task:
     def outputs(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """What the model says about a batch, and what it should have said."""
         if self.forward is not None:
-            return require_pair(self.forward(model, batch))
+            outputs, told = require_pair(self.forward(model, batch))
+            return in_single(outputs), told
         targets: Tensor = labels_of(batch)
-        return require_tensor(answer(model, batch)), targets
+        return in_single(require_tensor(answer(model, fitting(batch, model)))), targets
 
     def targets_in(self, batch: Batch) -> Tensor:
         """What the samples of a batch should be answered with; only a ``forward`` of one's own has to run the model."""
@@ -317,7 +360,7 @@ class Task:
         try:
             weights = self._sample_losses.cross_entropy_weights(outputs, targets)
         except IndexError as error:
-            raise _labels_out_of_range(outputs, error) from None
+            raise labels_out_of_range(outputs, error) from None
         return None if weights is None else weights / self.loss_scale
 
     @asked("loss")
@@ -326,7 +369,7 @@ class Task:
         try:
             losses = self._sample_losses(outputs, targets)
         except IndexError as error:
-            raise _labels_out_of_range(outputs, error) from None
+            raise labels_out_of_range(outputs, error) from None
         broadcast = losses.ndim > 1 and targets.ndim == 1 and outputs.shape[-1] == 1  # (n, 1) against (n,)
         if losses.ndim == 0 or len(losses) != len(targets) or broadcast:
             raise InputError(
@@ -342,17 +385,6 @@ class Task:
         return self.sample_losses(outputs, targets if self.weighting is None else with_weight_one(targets))
 
 
-def _way_to_port(model: Any) -> str:
-    """How a linear model of scikit-learn becomes one of torch."""
-    if not hasattr(model, "fit") or not hasattr(model, "predict"):
-        return ""
-    return (
-        "; a linear model of scikit-learn is nn.Linear(features, classes) with weight = coef_ and bias = intercept_ "
-        "(for two classes one output, with nn.BCEWithLogitsLoss and targets of shape (n, 1)), and weight_decay = "
-        "1 / (C · n)"
-    )
-
-
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The model in eval mode inside; afterwards each module in the mode it was in."""
@@ -363,10 +395,3 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def _labels_out_of_range(outputs: Tensor, error: IndexError) -> InputError:
-    return InputError(
-        f"loss can't be computed of outputs {tuple(outputs.shape)}: {error} Labels must be from 0 to "
-        f"{outputs.shape[-1] - 1}, one for each output of the model; number the classes anew, or check targets."
-    )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from excise._support.files import whole_file
 from excise._support.reading import reason, require_regular_file
 from excise.errors import InputError
+from excise.task.sharded import refuse_sharded
 from excise.task.wrapping import without_prefixes
 
 TORCH = {".pt", ".pth", ".bin"}
@@ -67,6 +68,7 @@ def _record_in(path: Path) -> dict[str, Any] | None:
 
 def portable_state(model: nn.Module) -> dict[str, Tensor]:
     """A copy of the state dict as files hold it: on the CPU, each tensor by itself."""
+    refuse_sharded(model, "a file of weights")
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from excise import processes
 from excise._support import checks
 from excise.errors import InputError
 from excise.task.hooks import Call, capture
@@ -64,8 +65,13 @@ def reestimate(task: Task, model: nn.Module, ids: Ids | None, *, batch_size: int
         return
     task = task.with_model(model)  # batches go to the device of this model
     with torch.no_grad(), evaluating(model), _pooling(model, layers) as pools:
-        for batch in chosen.split(batch_sizes(len(chosen), batch_size)):
+        batches = chosen.split(batch_sizes(len(chosen), batch_size))
+        shared = len(batches) >= processes.count() > 1
+        for batch in processes.share_of(batches) if shared else batches:
             task.outputs(model, task.batch(batch))
+    for name, pool in pools.items():
+        if shared:
+            pools[name] = _of_all_processes(pool)
     for name, pool in pools.items():
         if not bool((pool.mean.isfinite() & pool.squares.isfinite()).all()):
             raise InputError(
@@ -92,10 +98,24 @@ class _Pool:
             values = values.float()
         variance, mean = torch.var_mean(values, dim=[0, *range(2, values.ndim)], correction=0)
         count = values.numel() // values.shape[1]
-        total, apart = self.count + count, mean.cpu().double() - self.mean
-        self.squares = self.squares + variance.cpu().double() * count + apart**2 * (self.count * count / total)
-        self.mean = self.mean + apart * (count / total)
-        self.count = total
+        self.join(_Pool(count, mean.cpu().double(), variance.cpu().double() * count))
+
+    def join(self, other: _Pool) -> None:
+        """Pool with the values of another pool."""
+        if not other.count:
+            return
+        count, apart = self.count + other.count, other.mean - self.mean
+        self.squares = self.squares + other.squares + apart**2 * (self.count * other.count / count)
+        self.mean = self.mean + apart * (other.count / count)
+        self.count = count
+
+
+def _of_all_processes(pool: _Pool) -> _Pool:
+    """What the processes have seen together."""
+    found = _Pool()
+    for count, mean, squares in processes.gathered((pool.count, pool.mean, pool.squares), "batch statistics"):
+        found.join(_Pool(count, mean, squares))
+    return found
 
 
 def _layers(model: nn.Module) -> dict[str, _BatchNorm]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from excise._support import checks
 from excise._support.progress import Bar
 from excise.errors import InputError
-from excise.task.batches import to_double
+from excise.task.batches import Batch, to_double
 from excise.task.ids import Ids, positions
 from excise.task.losses import of_torch
 from excise.task.parameters import trained_parameters
@@ -36,7 +36,8 @@ def exact_fit(
 
     Newton's method with a line search, in double precision, from the weights that ``task.model`` has, until
     ‖∇F(w)‖ ≤ tolerance · (1 + ‖w‖). The model runs in eval mode: no dropout, and batch normalisation with the
-    statistics it has. The samples are held in memory, in double precision.
+    statistics it has. The samples are held in memory, in double precision, or read anew in every pass where they are
+    too many.
 
     Args:
         task: Model, data and objective; nothing in it is changed. That the objective is convex is not proved, only
@@ -86,7 +87,10 @@ class _Objective:
         if isinstance(task.loss, nn.Module) and not of_torch(task.loss):  # which may hold weights of its own
             self._task = replace(task, model=self.model, loss=copy.deepcopy(task.loss).double())
         self._parameters = list(trained_parameters(self.model).values())
-        self._batches = [to_double(batch) for batch in self._task.batches(ids, 1024)]
+        self._ids = ids
+        self._kept: list[Batch] | None = None
+        if task.fits_into_memory(len(ids)):
+            self._kept = [to_double(batch) for batch in self._task.batches(ids, 1024)]
         self._count = task.mass(ids)
         self.start = parameters_to_vector(self._parameters).detach()
 
@@ -94,17 +98,42 @@ class _Objective:
         """F(w); the model has these weights from now on, and ``loss`` is their mean loss."""
         vector_to_parameters(weights, self._parameters)
         with torch.no_grad():
-            self.loss = sum(float(self._task.losses(self.model, batch).sum()) for batch in self._batches) / self._count
+            total = sum(float(self._task.losses(self.model, batch).sum()) for batch in self._batches())
+        self.loss = total / self._count
         return self.loss + self.decay / 2 * float(weights @ weights)
 
     def derivatives(self) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """∇F at the model's weights, and the product of a vector with ∇²F there."""
+        if self._kept is None:
+            return sum(self._gradients(create_graph=False), self._of_decay()).detach(), self._product
         with torch.enable_grad():
-            gradient = self.decay * parameters_to_vector(self._parameters)
-            for batch in self._batches:
-                loss = self._task.losses(self.model, batch).sum() / self._count
-                gradient = gradient + self._flat_grad(loss, create_graph=True)
+            gradient = sum(self._gradients(create_graph=True), self._of_decay())
         return gradient.detach(), lambda vector: self._flat_grad(gradient, vector, retain_graph=True)
+
+    def _product(self, vector: Tensor) -> Tensor:
+        """∇²F times a vector, by a pass over the samples, of which no more than a batch is held."""
+        total = self.decay * vector
+        for gradient in self._gradients(create_graph=True):
+            if gradient.requires_grad:  # which that of a loss of straight lines does not
+                total = total + self._flat_grad(gradient, vector)
+        return total
+
+    def _gradients(self, *, create_graph: bool) -> Iterator[Tensor]:
+        """What each batch adds to ∇F."""
+        for batch in self._batches():
+            with torch.enable_grad():
+                loss = self._task.losses(self.model, batch).sum() / self._count
+                gradient = self._flat_grad(loss, create_graph=create_graph)
+            yield gradient
+
+    def _of_decay(self) -> Tensor:
+        return self.decay * parameters_to_vector(self._parameters)
+
+    def _batches(self) -> Iterable[Batch]:
+        """The samples in double precision: kept where they fit into memory, else read anew."""
+        if self._kept is not None:
+            return self._kept
+        return map(to_double, self._task.batches(self._ids, self._task.batch_size_within_memory(1024)))
 
     def _flat_grad(self, of: Tensor, cotangent: Tensor | None = None, **options: bool) -> Tensor:
         parts = torch.autograd.grad(of, self._parameters, cotangent, materialize_grads=True, **options)

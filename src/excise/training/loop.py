@@ -6,13 +6,15 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from excise import processes
 from excise._support import checks
 from excise._support.progress import Bar
 from excise._support.randomness import RandomStream
@@ -36,6 +38,11 @@ class Pass:
 
     ids: Tensor
     loss: Loss
+    ahead: Callable[..., AbstractContextManager[None]] | None = None
+    """Given the ids of all batches and a ``seed``, a context inside of which they have been read ahead."""
+    shared: bool = False
+    """Whether, of several processes, each one's loss is its part of the batch's, as of ``part_of_mean``: then they add
+    up their gradients. Else each goes through all by itself."""
 
 
 @dataclass(frozen=True)
@@ -98,27 +105,42 @@ def descend(
         total = 0.0
         stream = _stream(generator) if training else None
         order = one.ids[torch.randperm(len(one.ids), generator=generator)]
-        for ids in order.split(batches):
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * share(number, steps)
-            with nullcontext() if stream is None else stream.turn():
-                loss = _differentiate(optimizer, one.loss, ids)
-                if before_step is not None:
-                    before_step(Step(number, len(ids), loss))
-                optimizer.step()
-            total += loss * len(ids)
-            number += 1
+        parts = order.split(batches)
+        with nullcontext() if one.ahead is None else one.ahead(parts, seed=generator.initial_seed() % 2**62 + number):
+            for ids in parts:
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                    group["lr"] = rate * share(number, steps)
+                with nullcontext() if stream is None else stream.turn():
+                    loss = _differentiate(optimizer, one, ids)
+                    if before_step is not None:
+                        before_step(Step(number, len(ids), loss))
+                    optimizer.step()
+                total += loss * len(ids)
+                number += 1
         optimizer.zero_grad()  # gradients would take up as much memory as the model
         yield total / len(one.ids)
 
 
-def _differentiate(optimizer: torch.optim.Optimizer, loss: Loss, ids: Tensor) -> float:
+def _differentiate(optimizer: torch.optim.Optimizer, one: Pass, ids: Tensor) -> float:
     """Put the gradients of a batch's loss where the optimiser looks for them."""
     optimizer.zero_grad()
     with torch.enable_grad():
-        value = loss(ids)
+        value = one.loss(ids)
     value.backward()
-    return float(value.detach())
+    return added_up(optimizer, value.detach()) if one.shared else float(value.detach())
+
+
+def added_up(optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
+    """Add up loss and gradients of all processes; a weight that none of them uses has no gradient, as ever."""
+    if processes.count() == 1:
+        return float(loss)
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
+    used = torch.tensor([float(weight.grad is not None) for weight in weights])
+    *sums, users, value = processes.total([*gradients, used, loss.reshape(1)], "gradients of a batch", double=False)
+    for weight, gradient, sum_, has_users in zip(weights, gradients, sums, users.tolist(), strict=True):
+        weight.grad = gradient.copy_(sum_) if has_users else None
+    return float(value)
 
 
 def cosine(step: int, steps: int) -> float:
@@ -223,7 +245,10 @@ def _train(
         bar.advance(1)
 
     each = len(ids) / task.mass(ids)  # of these samples, where classes have weights
-    passes = [Pass(ids, lambda some: each * task.losses(model, task.batch(some, task.train_set)).mean())] * epochs
+    ahead = partial(task.reading_ahead, dataset=task.train_set)
+    passes = [
+        Pass(ids, lambda some: each * task.losses(model, task.batch(some, task.train_set)).mean(), ahead)
+    ] * epochs
     bar.start("training", epochs * len(batch_sizes(len(ids), pace.batch_size)))
     seconds, began = 0.0, time.perf_counter()
     for loss in descend(

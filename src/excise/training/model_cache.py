@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -49,6 +50,8 @@ class KeptModel:
     seconds: float
     """What making it took, also where it was read from a file."""
     from_file: bool
+    threads: int | None = None
+    """Of torch, with which it was made, since sums depend on their number; None where that is not known."""
 
 
 def content_key(task: Task, *parts: Any) -> str | None:
@@ -86,19 +89,24 @@ def kept_model(
         return found
     began = time.perf_counter()
     fitted = make()
-    made = KeptModel(fitted, time.perf_counter() - began, from_file=False)
+    made = KeptModel(fitted, time.perf_counter() - began, from_file=False, threads=torch.get_num_threads())
     if file is not None:
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_model(file, made, like, trained_on=trained_on)
-        except (OSError, ValueError) as error:  # also where the model itself is not sound
-            reason = str(error).rstrip(".")
-            warn(
-                f"cache={str(file.parent)!r} can't keep the trained model ({reason}); it will be trained again next "
-                "time, unless you pass a folder that can be written.",
-                NotKeptWarning,
-            )
+        keep(file, made, like, trained_on=trained_on)
     return made
+
+
+def keep(file: Path, made: KeptModel, like: nn.Module, *, trained_on: Mapping[str, Any] | None = None) -> None:
+    """Write a model to its file, with a warning where that can't be."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_model(file, made, like, trained_on=trained_on)
+    except (OSError, ValueError) as error:  # also where the model itself is not sound
+        reason = str(error).rstrip(".")
+        warn(
+            f"cache={str(file.parent)!r} can't keep the trained model ({reason}); it will be trained again next "
+            "time, unless you pass a folder that can be written.",
+            NotKeptWarning,
+        )
 
 
 def read_model(file: Path, like: nn.Module) -> KeptModel | None:
@@ -121,7 +129,8 @@ def read_model(file: Path, like: nn.Module) -> KeptModel | None:
             model = copy.deepcopy(like)
         model.load_state_dict(tensors)
         fitted = Fitted(model.eval(), tuple(map(float, losses)), float(seconds), trace)
-        return KeptModel(fitted, float(took), from_file=True)
+        threads = json.loads(record.get("threads", "null"))
+        return KeptModel(fitted, float(took), from_file=True, threads=None if threads is None else int(threads))
     except (OSError, SafetensorError, LookupError, ValueError, TypeError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         warn(f"{file} is damaged ({type(error).__name__}: {reason}); its model is trained anew.", DamagedWarning)
@@ -142,6 +151,7 @@ def write_model(file: Path, made: KeptModel, like: nn.Module, *, trained_on: Map
         "took": made.seconds,
         "losses": fitted.losses,
     }
+    values |= {} if made.threads is None else {"threads": made.threads}
     if trained_on is not None:
         values[TRAINED_ON] = dict(trained_on)
     record = {name: json.dumps(value) for name, value in values.items()}

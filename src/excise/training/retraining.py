@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from excise.task.ids import Ids, all_but, positions
 from excise.task.task import Task
 from excise.task.wrapping import unwrapped
 from excise.training.loop import Fitted, fit
-from excise.training.model_cache import content_key, kept_model
+from excise.training.model_cache import KeptModel, content_key, kept_model
 
 KEPT_IN = Path("~/.cache/excise/retrained")
 SEEDS = 1000  # apart, so that audits with seeds next to each other share no retrained model
@@ -34,6 +33,8 @@ class Retrained:
     seconds: float
     """What its training took, also where it was read from the cache."""
     from_cache: bool
+    threads: int | None = None
+    """Of torch, with which it was trained, where that is known: sums depend on their number."""
 
 
 def retrain(
@@ -56,29 +57,29 @@ def train_anew(task: Task, *, seed: int, cache: str | Path | None = None, progre
 
 
 def _made_once(task: Task, gone: Tensor, seed: int, cache: str | Path | None, *, progress: bool) -> Retrained:
+    found = made_in(file_of(task, gone, seed, cache), task, gone, seed, progress=progress)
+    return Retrained(found.fitted.model, found.seconds, found.from_file, found.threads)
+
+
+def file_of(task: Task, gone: Tensor, seed: int, cache: str | Path | None) -> Path | None:
+    """Where the model of this seed without these samples is kept; None where it can't be."""
     whole(seed, "seed", 0)
     key = None if cache is None else content_key(task, sorted(gone.tolist()), int(seed), recipe(task))
-    file = None if cache is None or key is None else Path(cache).expanduser() / f"model-{key}.safetensors"
+    return None if cache is None or key is None else Path(cache).expanduser() / f"model-{key}.safetensors"
+
+
+def made_in(file: Path | None, task: Task, gone: Tensor, seed: int, *, progress: bool = False) -> KeptModel:
+    """The same model, from its file or trained now."""
 
     def train() -> Fitted:
         return Fitted(_train(task, all_but(gone, len(task.train_set)), seed, progress=progress).eval(), (), 0.0)
 
-    trained_on = None if file is None else {"train_set": task.fingerprint.ordered, "left_out": sorted(gone.tolist())}
-    found = kept_model(file, task.model, train, trained_on=trained_on)
-    return Retrained(found.fitted.model, found.seconds, found.from_file)
+    return kept_model(file, task.model, train, trained_on=None if file is None else trained_on(task, gone))
 
 
-def retrainings(
-    task: Task, forget: Ids, count: int, *, seed: int, cache: str | Path | None = None, progress: bool = False
-) -> Iterator[Retrained]:
-    """So many retrainings, one after the other, each with a seed of its own.
-
-    The seeds follow from ``seed`` alone: whoever asks for the same samples with the same seed finds the same models in
-    the cache, be it an audit or a comparison, and whoever asks for more of them finds the first ones there.
-    """
-    whole(seed, "seed", 0)
-    for number in range(whole(count, "count")):
-        yield retrain(task, forget, seed=SEEDS * (seed + 1) + number, cache=cache, progress=progress)
+def trained_on(task: Task, gone: Tensor) -> dict[str, Any]:
+    """What a file says of the samples that its model was trained on: of which set, and without which positions."""
+    return {"train_set": task.fingerprint.ordered, "left_out": sorted(gone.tolist())}
 
 
 def fresh(model: nn.Module, seed: int) -> nn.Module:

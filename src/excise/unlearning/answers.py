@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from excise.task.losses import NO_CLASS
-from excise.task.task import Task
+from excise.task.sharing import rows_over
+from excise.task.task import Batch, Task
 
 MOST, LEAST = 1000, 128  # samples of each kind; fewer where inputs are large, since every request looks at them
 CHANCE = 2.0  # standard deviations of answers that change for no reason
@@ -100,17 +101,22 @@ class Answers:
 
 def _seen(task: Task, model: nn.Module, ids: Tensor, dataset: Any = None) -> _Seen | None:
     """What a model says about samples that have a label; None where targets are no classes."""
-    right, classes = [torch.zeros(0, dtype=torch.double)], [torch.zeros(0, dtype=torch.long)]
+    if not len(ids):
+        return _Seen(ids, torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.bool))
+
+    def of_batch(batch: Batch) -> tuple[Tensor, Tensor]:
+        outputs, targets = task.outputs(model, batch)
+        plain = task.plain_targets(targets)
+        found = right_answers(task, outputs, plain)
+        if found is None:
+            return torch.full((len(outputs),), torch.inf, dtype=torch.double), torch.zeros(len(outputs)).long()
+        return found, plain.reshape(-1).round().long().cpu()
+
     with torch.no_grad():
-        for batch in task.batches(ids, task.batch_size_within_memory(256), dataset):
-            outputs, targets = task.outputs(model, batch)
-            plain = task.plain_targets(targets)
-            found = right_answers(task, outputs, plain)
-            if found is None:
-                return None
-            right.append(found)
-            classes.append(plain.reshape(-1).round().long().cpu())
-    every, labels = torch.cat(right), torch.cat(classes)
+        size = task.batch_size_within_memory(256)
+        every, labels = rows_over(task, ids, of_batch, size, "answers", dataset=dataset)
+    if bool(every.isinf().any()):
+        return None
     labelled = ~every.isnan()
     return _Seen(ids[labelled], labels[labelled], every[labelled] > 0)
 

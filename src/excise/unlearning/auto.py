@@ -17,7 +17,7 @@ from excise.privacy.heads import linear_head
 from excise.task.task import Task, evaluating
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.drift import Drift
-from excise.unlearning.exact import Exact, why_not_head
+from excise.unlearning.exact import Exact, fits_into_memory, why_not_head
 from excise.unlearning.exchangeability import FEWEST_HELD_OUT
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.method import Applied, Method, Removal, Workspace, register
@@ -116,7 +116,13 @@ def choose(workspace: Workspace, *, exactly: bool = True) -> Choice:
         return Choice(Drift(), "the model can't be sliced")
     if task.convex or (exactly and task.convex is None and why_not_head(task) is None):
         if task.weight_decay > 0 and exactly:
-            return Choice(Exact(), "the model is convex, so that the retrained weights can be had exactly")
+            if fits_into_memory(task):
+                return Choice(Exact(), "the model is convex, so that the retrained weights can be had exactly")
+            return Choice(
+                Step(AllSlices()),
+                "the model is convex, but sees more of its samples than memory can hold, so that method exact would go "
+                "over them dozens of times",
+            )
         return Choice(Step(AllSlices()), "the model is convex, but not at a minimum, or without weight decay has none")
     count = 0 if task.test_set is None else len(task.test_set)
     if count < FEWEST_HELD_OUT:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from excise import processes
 from excise.slices.activations import LayerActivations, Observation
 from excise.slices.slices import Slices
 from excise.statistics.foci import Method, lfoci, threads_of
@@ -77,8 +78,10 @@ def _search(
         picks = _lfoci(watched.values, losses, seed, inner, max_features=MOST_PER_LAYER, keep_first=keep_first)
         return [(low + int(watched.units[column]), score) for column, score in picks]
 
+    shared = len(searches) >= processes.count() > 1
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        return list(pool.map(search, searches))
+        found = list(pool.map(search, processes.share_of(searches) if shared else searches))
+    return [picks for some in processes.gathered(found, "slices found") for picks in some] if shared else found
 
 
 def blanket_of_all(
@@ -93,15 +96,19 @@ def blanket_of_all(
     """The paper's way: L-FOCI over all slices together, for each sample; the union."""
     votes: Counter[int] = Counter()
     scores: dict[int, float] = defaultdict(float)
-    for observation in observations:
+
+    def search(observation: Observation) -> list[tuple[int, float]]:
         numbers = np.concatenate(
             [low + watched.units for low, watched in zip(slices.offsets, observation.layers, strict=False)]
         )
         values = np.concatenate([watched.values for watched in observation.layers], axis=1)
         picks = _lfoci(values, observation.losses, seed, n_jobs, method=method, keep_first=keep_first)
-        for column, score in picks:
-            votes[int(numbers[column])] += 1
-            scores[int(numbers[column])] += score
+        return [(int(numbers[column]), score) for column, score in picks]
+
+    for picks in processes.each(observations, search, "slices found"):
+        for number, score in picks:
+            votes[number] += 1
+            scores[number] += score
     if not votes:
         return SelectedSlices(tuple(range(slices.offsets[-2], slices.offsets[-1])))
     return SelectedSlices(tuple(sorted(votes)), dict(scores), dict(votes))

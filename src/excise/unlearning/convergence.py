@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from excise.errors import InputError, NothingForgotten, warn
-from excise.task import objective
+from excise.task import objective, sharded
 from excise.task.losses import is_classification
 from excise.task.parameters import Tensors, norm, trainable
+from excise.task.sharded import is_sharded
 from excise.task.task import Task, evaluating
 
 CHECKED = 256  # samples that the model is checked on
@@ -31,7 +32,10 @@ def check_convergence(task: Task, model: nn.Module, ids: Tensor) -> None:
         if not bool(losses.isfinite().any()):
             raise InputError(f"the model's loss on its training set is {loss}; check model, loss and data.")
         require_finite(losses, ids.tolist())
-        gradient_norm = norm(objective.objective_gradient(task, model, ids))
+        if is_sharded(model):
+            gradient_norm, length = sharded.gradient_norm(task, model, ids), sharded.weights_norm(model)
+        else:
+            gradient_norm, length = norm(objective.objective_gradient(task, model, ids)), norm(trainable(model))
         if not math.isfinite(gradient_norm):
             raise InputError(
                 f"the gradient of the objective is {gradient_norm}: with weight_decay={task.weight_decay} it is too "
@@ -44,7 +48,7 @@ def check_convergence(task: Task, model: nn.Module, ids: Tensor) -> None:
             "Forgetting will mean little.",
             NotConvergedWarning,
         )
-    if gradient_norm * norm(trainable(model)) > 0.5 * max(loss, 1e-3) and gradient_norm > 0.1:
+    if gradient_norm * length > 0.5 * max(loss, 1e-3) and gradient_norm > 0.1:
         warn(
             f"the gradient of the objective is {gradient_norm:.3g}, so the model is not near a minimum (was it trained "
             f"to the end, with weight_decay={task.weight_decay}?); forgetting will be less exact.",
@@ -65,21 +69,32 @@ def require_finite(losses: Tensor, ids: Sequence[int]) -> None:
 
 def require_change(before: Tensors, after: Tensors, method: str, slices: tuple[str, ...]) -> int:
     """How many weights a method has changed; none, or weights that are no numbers, are an error."""
-    for name, weight in after.items():
-        if not bool(weight.isfinite().all()):
-            raise NothingForgotten(
-                f"{method} gave weights that are not finite ({name}), so its result is thrown away and nothing is "
-                "forgotten; take a smaller step or learning rate, pass a guard, or see whether the data are finite.",
-                slices,
-            )
+    require_finite_weights(
+        [name for name, weight in after.items() if not bool(weight.isfinite().all())], method, slices
+    )
     changed = sum(int((before[name] != weight).sum()) for name, weight in after.items())
     if changed == 0:
+        raise nothing_changed(method, slices)
+    return changed
+
+
+def require_finite_weights(wrong: Sequence[str], method: str, slices: tuple[str, ...]) -> None:
+    """Refuse weights that are no numbers, of which these are the names."""
+    if wrong:
         raise NothingForgotten(
-            f"{method} changed none of the model's weights, so nothing is forgotten: the samples' gradients ask for "
-            "no change, or all steps were too long. Take another method (--method), such as Drift().",
+            f"{method} gave weights that are not finite ({wrong[0]}), so its result is thrown away and nothing is "
+            "forgotten; take a smaller step or learning rate, pass a guard, or see whether the data are finite.",
             slices,
         )
-    return changed
+
+
+def nothing_changed(method: str, slices: tuple[str, ...]) -> NothingForgotten:
+    """The error that a method left all weights as they were."""
+    return NothingForgotten(
+        f"{method} changed none of the model's weights, so nothing is forgotten: the samples' gradients ask for "
+        "no change, or all steps were too long. Take another method (--method), such as Drift().",
+        slices,
+    )
 
 
 def _loss_by_chance(task: Task, model: nn.Module, ids: Tensor) -> float | None:

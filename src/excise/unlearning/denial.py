@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from excise import processes
 from excise._support.turns import RoundRobin
 from excise.task.losses import NO_CLASS
 from excise.task.task import Task
@@ -27,13 +28,19 @@ class Denial:
         self._turns = RoundRobin(len(ids), size, seed)
 
     def loss(self, model: nn.Module) -> Tensor:
-        """Mean denial of the next few samples."""
-        outputs, told = self._task.outputs(model, self._task.batch(self._ids[self._turns.next()]))
+        """Mean denial of the next few samples; of several processes, each has its part of it."""
+        return processes.part_of_mean(self._ids[self._turns.next()], lambda some: self._denials(model, some))
+
+    def _denials(self, model: nn.Module, ids: Tensor) -> Tensor:
+        """Of each sample; none of one without a label."""
+        outputs, told = self._task.outputs(model, self._task.batch(ids))
         targets = self._task.plain_targets(told)
         if outputs.ndim == 2 and outputs.shape[1] > 1 and targets.ndim == 1 and not targets.is_floating_point():
             labelled = targets != getattr(self._task.loss_module, "ignore_index", NO_CLASS)
-            return deny_classes(outputs[labelled], targets[labelled]).sum() / len(targets)
-        return deny(self._task.plain_losses(outputs, told)).mean()
+            denials = torch.zeros(len(targets)).to(outputs)
+            denials[labelled] = deny_classes(outputs[labelled], targets[labelled]).to(denials)
+            return denials
+        return deny(self._task.plain_losses(outputs, told))
 
 
 def deny(losses: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from excise import processes
 from excise._support.checks import is_number, positive, require, whole
 from excise._support.names import fill_in
 from excise.curvature.strategies import Cached, Curvature, InverseCurvature, curvature_named
@@ -219,6 +220,11 @@ def mirrored_images() -> Drift:
     return Drift.of_images(flip=True)
 
 
+def batch_size_of(how: Drift, count: int) -> int:
+    """That of a pass over so many samples."""
+    return min(how.batch_size, max(LEAST_BATCH, count // BATCHES))
+
+
 def drift(
     task: Task,
     model: nn.Module,
@@ -231,9 +237,10 @@ def drift(
     force: float = 1.0,
     lesson: Lesson | None = None,
     denied: Denial | None = None,
+    batch_size: int | None = None,
 ) -> None:
     """Drift in place, with ``step`` the Newton step by parameter; ``force`` scales all but the training itself."""
-    batch_size = min(how.batch_size, max(LEAST_BATCH, len(residual) // BATCHES))
+    batch_size = batch_size or batch_size_of(how, len(residual))
     total = how.epochs * math.ceil(len(residual) / batch_size)
     rates = [how.lr * cosine(at, total) for at in range(total)]
     last_active = max(1, round(how.active * total)) if how.active else 0
@@ -250,7 +257,7 @@ def drift(
     )
 
     def loss(ids: Tensor) -> Tensor:
-        value = task.losses(model, task.batch(ids)).mean()
+        value = processes.part_of_mean(ids, lambda some: task.losses(model, task.batch(some)))
         if lesson is not None:
             value = value + force * lesson.loss(model)
         if denied is not None and pull.active:
@@ -259,7 +266,7 @@ def drift(
 
     passes = descend(
         torch.optim.SGD(pull.weights.values(), lr=how.lr, momentum=how.momentum, foreach=True),
-        [Pass(residual, loss)] * how.epochs,
+        [Pass(residual, loss, task.reading_ahead, shared=True)] * how.epochs,
         batch_size=batch_size,
         share=cosine,
         generator=torch.Generator().manual_seed(seed),

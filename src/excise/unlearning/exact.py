@@ -9,20 +9,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from excise import processes
 from excise._support.checks import positive, require, whole
 from excise.errors import InputError, NeverSupportedError
-from excise.privacy.convexity import why_not_linear
+from excise.privacy.convexity import MOST_KEPT, why_not_linear
 from excise.privacy.head_objective import (
-    HeadObjective,
-    Local,
+    InMemory,
+    Near,
     NewtonStep,
+    Objective,
     Precondition,
-    objective_of,
     set_trained_weights,
     trained_weights,
 )
 from excise.privacy.heads import head_of, linear_head
 from excise.privacy.sightings import Head, disagreement, sight
+from excise.privacy.streamed_objective import InFile
 from excise.task.parameters import trainable
 from excise.task.task import Task, evaluating
 from excise.training.exact import exact_fit
@@ -33,6 +35,7 @@ SUFFICIENT = 1e-4  # share of the expected fall of the objective that a step has
 SHORTEST = 1e-8  # share of a step that is still tried
 DIGITS = 1e-15  # of the objective that rounding leaves
 INEXACT = 1e-3  # share of a gradient that the solve for a step may leave to the next one
+SEVERAL_ROWS = "the layer sees several rows of a sample"  # such as one of each word
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Kept:
     """What the layer that is trained sees of all samples, and the inverse of the curvature."""
 
     ids: Tensor
-    objective: HeadObjective
+    objective: Objective
     inverse: Precondition
 
 
@@ -91,17 +94,19 @@ class Exact:
         task, layer = workspace.task, linear_head(model)
         if isinstance(layer, str) or why_not_linear(task, model) is not None:
             return None
-        with evaluating(model):
-            batches = ids.split(task.batch_size_within_memory(256))
-            seen = [sight(task, Head(model, layer), task.batch(some)) for some in batches]
-        doubts = filter(None, (disagreement(task, one, one) for one in seen))
-        if (doubt := next(doubts, None)) is not None:
-            if task.convex:
-                return None
-            raise _not_convex(doubt)
-        if any(one.rows.shape[1] != 1 for one in seen):
-            return None  # such as one of each word
-        objective = objective_of(task, layer, seen, task.mass(ids))
+        in_file = not fits_into_memory(task)
+        shared = processes.is_shared(len(ids)) and not in_file  # every process has a file of its own
+        ids = ids.sort().values if in_file else ids  # in the order in which they lie on the disk
+        seen = InFile(task, layer, len(ids)) if in_file else InMemory(task, layer)
+        own = _looked_at(task, Head(model, layer), processes.share_of(ids) if shared else ids, seen)
+        found = [why for why in processes.gathered(own, "doubts of convexity") if why]
+        if SEVERAL_ROWS in found or (found and task.convex):
+            return None
+        if found:
+            raise _not_convex(found[0])
+        if shared and isinstance(seen, InMemory):
+            seen.gather()
+        objective: Objective = seen.objective(task.mass(ids))
         return Kept(ids, objective, objective.at(trained_weights(layer)).inverse())
 
     def apply(self, workspace: Workspace, prepared: Kept | None, model: nn.Module, removal: Removal) -> Applied:
@@ -138,12 +143,32 @@ class Exact:
         return self.bound or self.share * max(0.0, moved - bound)
 
 
+def _looked_at(task: Task, head: Head, ids: Tensor, seen: InMemory | InFile) -> str | None:
+    """Collect what the layer sees of the samples; why that is no objective of its rows, or None."""
+    with evaluating(head.model):
+        for some in ids.split(task.batch_size_within_memory(256)):
+            one = sight(task, head, task.batch(some))
+            if (doubt := disagreement(task, one, one)) is not None:
+                return doubt
+            if one.rows.shape[1] != 1:
+                return SEVERAL_ROWS
+            seen.add(one)
+    return None
+
+
 def why_not_head(task: Task) -> str | None:
     """Why a linear layer is not all that is trained, as far as the first samples show; None where it is."""
     layer = linear_head(task.model)
     if isinstance(layer, str) or (why := why_not_linear(task, task.model)) is not None:
         return layer if isinstance(layer, str) else why
     return None if task.ends_in(layer) else "the model's outputs are not those of the linear layer"
+
+
+def fits_into_memory(task: Task) -> bool:
+    """Whether what the trained layer sees of all samples can be held, so that a product with it takes no pass."""
+    layer = linear_head(task.model)
+    count = len(task.train_set)
+    return task.fits_into_memory(count) if isinstance(layer, str) else count * layer.in_features <= MOST_KEPT
 
 
 def _not_convex(why: str) -> NeverSupportedError:
@@ -173,7 +198,11 @@ def never(_: float, __: float) -> float:
 
 
 def newton(
-    objective: HeadObjective, start: Tensor, inverse: Precondition, steps: int, allowed: Allowed = never
+    objective: Objective,
+    start: Tensor,
+    inverse: Precondition,
+    steps: int,
+    allowed: Allowed = never,
 ) -> Iterator[Certified]:
     """The weights before each step and after the last, each with its bound; it ends where no step helps any more.
 
@@ -201,7 +230,7 @@ def newton(
     yield Certified(local.weights, last, float((local.weights - start).norm()))
 
 
-def _shorter_until_it_falls(objective: HeadObjective, local: Local, step: Tensor, slope: float) -> Local | None:
+def _shorter_until_it_falls(objective: Objective, local: Near, step: Tensor, slope: float) -> Near | None:
     """The next weights; None where the objective falls no more, which near the minimum is rounding."""
     share = 1.0
     while share > SHORTEST:

@@ -9,20 +9,23 @@ lengths, and the right one gives them the mean loss of held-out samples of the s
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from excise import processes
 from excise.curvature.strategies import InverseCurvature
 from excise.errors import InputError, NothingForgotten
 from excise.slices.slices import Block
 from excise.task import objective
 from excise.task.parameters import move, trainable
-from excise.task.task import Task
+from excise.task.sharing import rows_over
+from excise.task.task import Batch, Task
 
 FINE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5)
 COARSE = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 50.0)  # for a weight decay that was guessed too large
@@ -60,7 +63,8 @@ def length_by_exchangeability(
 ) -> Length:
     """Forget groups of these retained samples at several lengths, each on its block; compare with held-out samples."""
     unseen = HeldOutLoss.of(task, model, seed)
-    tried, curves = zip(*_curves(task, model, inverse, block_of, ids, groups), strict=True)
+    tried = _groups(task, ids, groups)
+    curves = processes.each(tried, _Curve(task, model, inverse, block_of), "lengths on trial")
     losses, aim = np.mean(curves, axis=0), unseen.expected(torch.cat(tried))
     return Length(crossing(losses, aim), float(losses[0]), aim, bool(losses.max() >= aim))
 
@@ -82,27 +86,37 @@ def crossing(losses: Floats, aim: float) -> float:
     return LENGTHS[-1]
 
 
-def _curves(
-    task: Task,
-    model: nn.Module,
-    inverse: InverseCurvature,
-    block_of: Callable[[Tensor], Block],
-    ids: Tensor,
-    groups: int,
-) -> Iterator[tuple[Tensor, Floats]]:
-    """Groups of samples, and the mean loss of each at every length of its own step."""
-    count, trial = len(task.train_set), copy.deepcopy(model)
-    start = copy.deepcopy(trainable(trial))
-    size = max(1, min(GROUP, int(MOST_OF_SET * count), len(ids) // groups))
-    for group in ids[: groups * size].split(size):
-        downhill = objective.removal_gradient(task, model, group, count - len(group))
-        block = block_of(group)
-        step = inverse.solve(model, block, block.gather(downhill), without=group.tolist())
+def _groups(task: Task, ids: Tensor, groups: int) -> list[Tensor]:
+    """Samples that are forgotten together."""
+    size = max(1, min(GROUP, int(MOST_OF_SET * len(task.train_set)), len(ids) // groups))
+    return list(ids[: groups * size].split(size))
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Of a group of samples, the mean loss at every length of its own step."""
+
+    task: Task
+    model: nn.Module
+    inverse: InverseCurvature
+    block_of: Callable[[Tensor], Block]
+
+    def __call__(self, group: Tensor) -> Floats:
+        task, block = self.task, self.block_of(group)
+        downhill = objective.removal_gradient(task, self.model, group, len(task.train_set) - len(group))
+        step = self.inverse.solve(self.model, block, block.gather(downhill), without=group.tolist())
+        start = copy.deepcopy(trainable(self._trial))
         losses, change = [], block.scatter(step, start)
         for length in LENGTHS:
-            move(trial, start, {name: length * one for name, one in change.items()})
-            losses.append(float(objective.losses_on(task, trial, group).double().mean()))
-        yield group, np.array(losses)
+            move(self._trial, start, {name: length * one for name, one in change.items()})
+            losses.append(float(objective.losses_on(task, self._trial, group).double().mean()))
+        move(self._trial, start, {})
+        return np.array(losses)
+
+    @cached_property
+    def _trial(self) -> nn.Module:
+        """A copy that all groups are forgotten from, one after the other."""
+        return copy.deepcopy(self.model)
 
 
 def nothing_to_forget(known_loss: float, held_out_loss: float) -> NothingForgotten:
@@ -136,12 +150,14 @@ class HeldOutLoss:
     @staticmethod
     def of(task: Task, model: nn.Module, seed: int) -> HeldOutLoss:
         """Look at some of the test samples."""
-        losses, targets = [], []
+
+        def of_batch(batch: Batch) -> tuple[Tensor, Tensor]:
+            return task.losses(model, batch).double().cpu(), task.targets_in(batch).cpu()
+
         with torch.no_grad():
-            for batch in task.batches(held_out_ids(task, seed), task.batch_size_within_memory(256), task.test_set):
-                losses.append(task.losses(model, batch).double().cpu())
-                targets.append(task.targets_in(batch).cpu())
-        return HeldOutLoss.by(task, torch.cat(losses), torch.cat(targets))
+            ids, size = held_out_ids(task, seed), task.batch_size_within_memory(256)
+            losses, targets = rows_over(task, ids, of_batch, size, "held-out losses", dataset=task.test_set)
+        return HeldOutLoss.by(task, losses, targets)
 
     @staticmethod
     def by(task: Task, losses: Tensor, labels: Tensor) -> HeldOutLoss:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from excise import processes
 from excise._support.files import write_json
 from excise.errors import InputError
 from excise.privacy.certificate import Certificate
 from excise.task.fingerprint import Fingerprint
+from excise.task.sharded import is_sharded, refuse_sharded
 from excise.task.task import Task
 from excise.task.weights import load_weights, save_weights
 
@@ -68,6 +71,8 @@ class Forgotten:
     _certificate: list[Certificate] = field(default_factory=list, repr=False)
     _read: Callable[[], Fingerprint] | None = field(default=None, repr=False)
     _fingerprint: list[Fingerprint] = field(default_factory=list, repr=False)
+    _processes: int = field(default=1, repr=False)
+    """By how many it was made, which then certify it together; the first of them writes it."""
 
     @property
     def fingerprint(self) -> Fingerprint | None:
@@ -78,11 +83,17 @@ class Forgotten:
 
     @property
     def certificate(self) -> Certificate:
-        """What is guaranteed; computed on first use, with a pass over the retained samples."""
-        if not self._certificate:
-            if self._certify is None:
-                raise InputError("this outcome has no certificate: its record was read from a file that has none.")
-            self._certificate.append(self._certify())
+        """What is guaranteed; computed on first use, with a pass over the retained samples.
+
+        What several processes made they certify together: all of them have to ask. For a record, one does it alone.
+        """
+        if self._certificate and processes.count() == 1:
+            return self._certificate[0]
+        with processes.together("Forgotten.certificate") if self._processes > 1 else nullcontext():
+            if processes.any_of(not self._certificate, "whether the certificate is known"):
+                if self._certify is None:
+                    raise InputError("this outcome has no certificate: its record was read from a file that has none.")
+                self._certificate[:] = [self._certify()]
         return self._certificate[0]
 
     @property
@@ -92,7 +103,7 @@ class Forgotten:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickling: all but the way to the data, so that what has to be read from them is read now."""
-        _ = self.fingerprint, self.has_certificate and self.certificate
+        _ = self.fingerprint, self._recorded_certificate()
         return {**vars(self), "_certify": None, "_read": None, "before": None}
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,16 +111,29 @@ class Forgotten:
         record = {one.name: getattr(self, one.name) for one in fields(self) if one.name[0] != "_"}
         del record["model"], record["before"]
         record["fingerprint"] = None if self.fingerprint is None else asdict(self.fingerprint)
-        record["certificate"] = asdict(self.certificate) if self.has_certificate else None
+        certificate = self._recorded_certificate()
+        record["certificate"] = None if certificate is None else asdict(certificate)
         plain: dict[str, Any] = _plain(record)
         return plain
+
+    def _recorded_certificate(self) -> Certificate | None:
+        """The certificate, if there is one, without the help of processes that are not here."""
+        if is_sharded(self.model) and not self._certificate:
+            return None  # nobody can run it alone
+        with processes.alone() if processes.count() == 1 else nullcontext():
+            return self.certificate if self.has_certificate else None
 
     def save(self, path: str | Path) -> None:
         """Write the weights with the whole record beside them (.safetensors), or the record alone (.json).
 
-        Weights that are saved this way tell ``excise forget``, and ``Unlearner.load``, what is gone from them.
+        Weights that are saved this way tell ``excise forget``, and ``Unlearner.load``, what is gone from them. Of
+        several processes that made it the first writes, and the others go on.
         """
         path = Path(path)
+        if path.suffix != ".json":
+            refuse_sharded(self.model, "a file of weights")
+        if self._processes > 1 and not processes.is_first():
+            return
         if path.suffix == ".json":
             write_json(path, self.as_dict())
         elif path.suffix == ".safetensors":

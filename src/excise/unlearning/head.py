@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from excise.errors import NeverSupportedError
+from excise._support.spilling import TYPES, Spilled
+from excise.errors import InputError, NeverSupportedError
 from excise.privacy.certificate import ABOUT_FEATURES, Certificate
+from excise.privacy.convexity import MOST_KEPT
 from excise.privacy.heads import head_of
 from excise.privacy.sightings import ALIKE, disagreement, seen_again, sight
 from excise.privacy.sightings import Head as LayerOfModel
@@ -170,7 +172,10 @@ def _still_hold(task: Task, model: LayerOfModel, dataset: Any, hashes: list[byte
 
 def _seen(task: Task, model: LayerOfModel, places: Tensor, dataset: Any) -> tuple[Tensor, Tensor]:
     """What the layer sees of samples, one row each, and their targets; whatever company they are in."""
-    rows, targets = [], []
+    if not len(places):
+        raise InputError("a set of the task is empty (length 0), so there is nothing to embed; pass samples.")
+    rows, done = torch.empty(0), 0
+    targets: list[Tensor] = []
     for some in places.split(task.batch_size_within_memory(256)):
         one = sight(task, model, task.batch(some, dataset))
         again = seen_again(task, model, some, places, one) if dataset is task.samples else one
@@ -180,6 +185,16 @@ def _seen(task: Task, model: LayerOfModel, places: Tensor, dataset: Any) -> tupl
                 f"head is for models of which one linear layer is trained and is the last "
                 f"({doubt or 'it sees several rows of a sample'}); use Unlearner(task)."
             )
-        rows.append(one.inputs.reshape(one.samples, -1))
+        flat = one.inputs.reshape(one.samples, -1)
+        rows = rows if done else _table(len(places), flat)
+        rows[done : done + len(flat)] = flat
+        done += len(flat)
         targets.append(one.targets)
-    return torch.cat(rows), torch.cat(targets)
+    return rows, torch.cat(targets)
+
+
+def _table(count: int, like: Tensor) -> Tensor:
+    """Room for so many rows: in memory, or where they are too many in a temporary file."""
+    if count * like.shape[1] <= MOST_KEPT or like.device.type != "cpu" or like.dtype not in TYPES:
+        return torch.empty(count, like.shape[1]).to(like)
+    return Spilled((count, like.shape[1]), like.dtype).tensor

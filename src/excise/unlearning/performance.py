@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from excise.task.task import Task
+from excise.task.sharing import rows_over
+from excise.task.task import Batch, Task
 from excise.unlearning.answers import right_answers
 from excise.unlearning.guard import Retained
 
@@ -38,25 +39,40 @@ class Compared:
     held_out_accuracy: Pair | None
 
 
-def compared(
-    task: Task, models: tuple[nn.Module, nn.Module], ids: list[int], retained: Retained, after: Tensor, seed: int
-) -> Compared:
-    """Look at both models; ``after`` are the losses of the guard's samples under the second one."""
-    forget = [performance(task, model, ids) for model in models]
+@dataclass(frozen=True)
+class Looked:
+    """How well a model does on forgotten, retained and held-out samples."""
+
+    forget: Performance
+    retain: Performance | None
+    """None where the targets are no classes, or nothing is retained of the guard's samples."""
+    held_out: Performance | None
+    """None without a test set."""
+
+
+def look(task: Task, model: nn.Module, ids: list[int], retained: Retained, seed: int) -> Looked:
+    """Look at a model, before a request or after it."""
+    forget, kept, held_out = performance(task, model, ids), None, None
     weights = retained.sample.weights_without(retained.gone)
-    accurate = forget[0].accuracy is not None and bool(weights.any())
-    kept = [performance(task, model, retained.sample.ids, weights=weights) for model in models] if accurate else None
-    held_out = None
+    if forget.accuracy is not None and bool(weights.any()):
+        kept = performance(task, model, retained.sample.ids, weights=weights)
     if _length(task.test_set):
-        some = _held_out_ids(task, seed)
-        held_out = [performance(task, model, some, dataset=task.test_set) for model in models]
+        held_out = performance(task, model, _held_out_ids(task, seed), dataset=task.test_set)
+    return Looked(forget, kept, held_out)
+
+
+def compared(before: Looked, after: Looked, retained: Retained, losses: Tensor) -> Compared:
+    """Both models; the losses are those of the guard's samples under the second one."""
+    held_out = None
+    if before.held_out is not None and after.held_out is not None:
+        held_out = before.held_out.loss, after.held_out.loss
     return Compared(
-        forget_loss=(forget[0].loss, forget[1].loss),
-        retain_loss=(retained.before, retained.mean(after)),
-        held_out_loss=None if held_out is None else (held_out[0].loss, held_out[1].loss),
-        forget_accuracy=_accuracies(forget),
-        retain_accuracy=_accuracies(kept),
-        held_out_accuracy=_accuracies(held_out),
+        forget_loss=(before.forget.loss, after.forget.loss),
+        retain_loss=(retained.before, retained.mean(losses)),
+        held_out_loss=held_out,
+        forget_accuracy=_accuracies(before.forget, after.forget),
+        retain_accuracy=_accuracies(before.retain, after.retain),
+        held_out_accuracy=_accuracies(before.held_out, after.held_out),
     )
 
 
@@ -64,22 +80,24 @@ def performance(
     task: Task, model: nn.Module, ids: Sequence[int] | Tensor, *, weights: Tensor | None = None, dataset: Any = None
 ) -> Performance:
     """Mean loss and accuracy over samples of the training set, or of another; weights tell how much each counts."""
-    losses: list[Tensor] = []
-    rights: list[Tensor | None] = []
+
+    def of_batch(batch: Batch) -> tuple[Tensor, Tensor]:
+        outputs, targets = task.outputs(model, batch)
+        losses = task.sample_losses(outputs, targets).double().cpu()
+        right = right_answers(task, outputs, task.plain_targets(targets))
+        return losses, torch.full_like(losses, torch.inf) if right is None else right
+
     with torch.no_grad():
-        for batch in task.batches(ids, task.batch_size_within_memory(256), dataset):
-            outputs, targets = task.outputs(model, batch)
-            losses.append(task.sample_losses(outputs, targets).double().cpu())
-            rights.append(right_answers(task, outputs, task.plain_targets(targets)))
+        size = task.batch_size_within_memory(256)
+        losses, right = rows_over(task, ids, of_batch, size, "performance", dataset=dataset)
     share = torch.ones(len(ids), dtype=torch.double) if weights is None else weights.double()
-    return Performance(_mean(torch.cat(losses), share), _accuracy(rights, share))
+    return Performance(_mean(losses, share), _accuracy(right, share))
 
 
-def _accuracy(rights: list[Tensor | None], weights: Tensor) -> float | None:
-    known = [one for one in rights if one is not None]
-    if not known or len(known) < len(rights):
+def _accuracy(right: Tensor, weights: Tensor) -> float | None:
+    """None where some answers are neither right nor wrong."""
+    if bool(right.isinf().any()):
         return None
-    right = torch.cat(known)
     labelled = ~right.isnan()
     return _mean(right[labelled], weights[labelled]) if bool(weights[labelled].any()) else None
 
@@ -89,10 +107,10 @@ def _mean(values: Tensor, weights: Tensor) -> float:
     return float(values[counted] @ weights[counted] / weights[counted].sum())
 
 
-def _accuracies(pair: list[Performance] | None) -> Pair | None:
-    if pair is None or pair[0].accuracy is None or pair[1].accuracy is None:
+def _accuracies(before: Performance | None, after: Performance | None) -> Pair | None:
+    if before is None or after is None or before.accuracy is None or after.accuracy is None:
         return None
-    return pair[0].accuracy, pair[1].accuracy
+    return before.accuracy, after.accuracy
 
 
 def _length(dataset: Any) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from excise.privacy.accountant import BudgetAccountant
 from excise.privacy.certificate import ABOUT_FEATURES, Certificate
 from excise.privacy.convexity import has_features, residual_gradient
 from excise.privacy.gaussian import gaussian_epsilon
-from excise.privacy.head_objective import HeadObjective, Precondition, set_trained_weights, trained_weights
+from excise.privacy.head_objective import Objective, Precondition, set_trained_weights, trained_weights
 from excise.privacy.heads import head_of
 from excise.privacy.mechanism import NoiseSource, SecretSource, add_noise
 from excise.privacy.rounding import gamma, smoothness
@@ -110,11 +110,11 @@ class PrivateHead:
             raise InputError("ids would leave no sample of train_set; a model of nothing must be trained anew.")
         return found
 
-    def _objective(self, gone: set[int]) -> HeadObjective:
+    def _objective(self, gone: set[int]) -> Objective:
         left = ~torch.isin(self._kept.ids, torch.tensor(sorted(gone), dtype=torch.long))
         return self._kept.objective.without(left, self.task.mass(self._kept.ids[left]))
 
-    def _certificate(self, objective: HeadObjective, weights: Tensor, delta: float) -> Certificate:
+    def _certificate(self, objective: Objective, weights: Tensor, delta: float) -> Certificate:
         layer = head_of(self.task.model)
         beta = smoothness(self.task.loss_module, layer.out_features, self.task.loss_scale)
         norm = _left(objective, weights, beta)
@@ -150,7 +150,7 @@ def fit_private(
     layer = head_of(model)
     start = trained_weights(layer)
     drawn = add_noise(torch.zeros(start.numel(), dtype=torch.double), sigma, source or SecretSource())
-    tilted = replace(kept.objective, tilt=drawn.reshape(start.shape))
+    tilted = kept.objective.tilted(drawn.reshape(start.shape))
     doubt = residual_gradient(task, model, task.all_ids).why_not_convex  # by every sample, in other company too
     if doubt is not None:
         raise NeverSupportedError(f"fit_private is for a linear layer with a convex loss and weight decay ({doubt}).")
@@ -160,7 +160,7 @@ def fit_private(
     return PrivateHead(trained, sigma, budget, Kept(kept.ids, tilted, inverse), weights)
 
 
-def _minimum(objective: HeadObjective, start: Tensor, inverse: Precondition, model: nn.Module) -> Tensor:
+def _minimum(objective: Objective, start: Tensor, inverse: Precondition, model: nn.Module) -> Tensor:
     """The weights of the minimum, rounded to the model's precision."""
     *_, last = newton(objective, start, inverse, STEPS)
     return _rounded(last.weights, model)
@@ -178,12 +178,15 @@ def _with_weights(model: nn.Module, weights: Tensor) -> nn.Module:
     return copied
 
 
-def _left(objective: HeadObjective, weights: Tensor, beta: float) -> float:
+def _left(objective: Objective, weights: Tensor, beta: float) -> float:
     """‖u‖: the gradient of the sum of the losses that is left, with room for rounding as in ``privacy.rounding``."""
-    local = objective.at(weights)
-    rows, size = objective.rows.norm(dim=1), float(weights.norm())
-    slopes = local.slopes.detach().norm(dim=1) + beta * (size * rows + local.outputs.detach().norm(dim=1) + 1)
-    scale = float((slopes * rows).sum()) + objective.mass * objective.decay * size
+    size, count, width = float(weights.norm()), 0, weights.shape[1]
+    scale = objective.mass * objective.decay * size
     scale += 0.0 if objective.tilt is None else float(objective.tilt.norm())
-    steps = len(objective.rows) + objective.rows.shape[1] + weights.shape[0] + 64
-    return objective.mass * float(local.gradient.norm()) + 2 * gamma(steps) * scale
+    for piece in objective.pieces():
+        near, rows = piece.at(weights), piece.rows.norm(dim=1)
+        slopes = near.slopes.detach().norm(dim=1) + beta * (size * rows + near.outputs.detach().norm(dim=1) + 1)
+        scale += float((slopes * rows).sum())
+        count += len(rows)
+    steps = count + width + weights.shape[0] + 64
+    return objective.mass * float(objective.at(weights).gradient.norm()) + 2 * gamma(steps) * scale

@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from excise import processes
 from excise._support.checks import choice, is_number, require, whole
 from excise._support.names import fill_in, named
 from excise.curvature.strategies import InverseCurvature
 from excise.errors import InputError
-from excise.slices.activations import Observation, Perturbation, observe
+from excise.slices.activations import Observation, Perturbation, observe, pass_over
 from excise.slices.slices import Slices
 from excise.task import objective
 from excise.task.parameters import trainable
@@ -58,26 +59,22 @@ class _Observing:
         require(right, "perturbation", self.perturbation, "an object such as GaussianNoise(0.1), or None")
 
     def observe(self, workspace: Workspace, model: nn.Module, removal: Removal) -> list[Observation]:
-        """Activations and losses over the copies of each observed sample."""
+        """Activations and losses over the copies of each observed sample; several processes observe some each."""
         generator = torch.Generator().manual_seed(removal.seed)
-        observed = removal.ids[: self.observed_samples]
+        observed, task = removal.ids[: self.observed_samples], workspace.task
+        shared = len(observed) >= processes.count() > 1
+        mine = processes.share_of(range(len(observed))) if shared else range(len(observed))
+        how: dict[str, Any] = {"copies": self.copies, "perturbation": self.perturbation, "generator": generator}
         removal.stages.begin("watching the samples", len(observed))
         found = []
-        for sample in observed:
-            found.append(
-                observe(
-                    workspace.task,
-                    model,
-                    workspace.slices,
-                    sample,
-                    copies=self.copies,
-                    perturbation=self.perturbation,
-                    generator=generator,
-                )
-            )
+        for number, sample in enumerate(observed[: mine.stop]):
+            if number in mine:
+                found.append(observe(task, model, workspace.slices, sample, **how))
+            else:
+                pass_over(task, sample, **how)
             removal.stages.advance()
         removal.stages.begin("choosing slices", len(found))
-        return found
+        return [one for some in processes.gathered(found, "observations") for one in some] if shared else found
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from excise._support.checks import positive
-from excise.curvature.strategies import InverseCurvature
+from excise.curvature.strategies import Cached, InverseCurvature
 from excise.errors import NothingForgotten
 from excise.task.parameters import move, trainable
 from excise.unlearning.blankets import SelectedSlices
@@ -31,6 +31,11 @@ class Step(NewtonMethod):
         super().__post_init__()
         positive(self.size, "size")
 
+    @property
+    def takes_bfloat16(self) -> bool:
+        """Whether weights may be in bfloat16: with kept curvature, whose factors are in single precision."""
+        return isinstance(self.curvature, Cached)
+
     def apply(self, workspace: Workspace, prepared: InverseCurvature, model: nn.Module, removal: Removal) -> Applied:
         """Take the step, or as much of it as the guard allows."""
         picked = self.select(workspace, prepared, model, removal)
@@ -45,13 +50,14 @@ class Step(NewtonMethod):
             losses = retained.of_each(model)
             loss = retained.mean(losses)
             if loss <= retained.limit and retained.keeps_answers(model):
-                return Applied(set(picked.numbers), picked.scores, share, _why_shorter(share, guarded), losses)
+                return Applied(set(picked.numbers), picked.scores, share, why_shorter(share, guarded), losses)
             guarded = True
-            share *= _shorter(retained.limit - retained.before, loss - retained.before)
+            share *= shorter(retained.limit - retained.before, loss - retained.before)
         raise nothing_forgotten(workspace, picked, removal, "step")
 
 
-def _why_shorter(share: float, guarded: bool) -> str:
+def why_shorter(share: float, guarded: bool) -> str:
+    """Why a step is not as long as Newton's, as a sentence for people; empty where it is."""
     if guarded:
         return f"the step was shortened to {100 * share:.2g} % to protect the retained samples"
     if share < 1:
@@ -85,7 +91,7 @@ def _trusted(weights: Tensor, step: Tensor) -> float:
     return min(1.0, float(weights.norm()) / length) if length > 0 else 1.0
 
 
-def _shorter(allowed: float, risen: float) -> float:
+def shorter(allowed: float, risen: float) -> float:
     """By which factor to shorten a step whose rise is too large: a loss rises with the square of a small step."""
     if risen <= allowed:  # it is the answers that suffer
         return 0.5

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from excise import processes
 from excise.errors import ExciseError, InputError, NotYetSupportedError, warn
 from excise.slices.slices import Slices
 from excise.task.fingerprint import sample_digest
@@ -32,15 +33,18 @@ class ChangingDataWarning(UserWarning):
     """The training set gives other values at each reading, as an augmenting one does."""
 
 
-def check_task(task: Task, model: nn.Module, ids: Tensor) -> None:
-    """Refuse what can't be worked with, and warn of data that change; of the samples only these are looked at."""
-    _require_usable_weights(model)
+def check_task(task: Task, model: nn.Module, ids: Tensor, *, bfloat16: bool = False) -> None:
+    """Refuse what can't be worked with, and warn of data that change; of the samples only these are looked at.
+
+    ``bfloat16`` says that the method knows how to change weights of that precision.
+    """
+    _require_usable_weights(model, (*PRECISE, torch.bfloat16) if bfloat16 else PRECISE)
     _refuse_normalised_weights(model)
     require_independent_losses(task, model, ids)
     warn_of_changing_data(task, ids)
 
 
-def _require_usable_weights(model: nn.Module) -> None:
+def _require_usable_weights(model: nn.Module, usable: tuple[torch.dtype, ...]) -> None:
     for name, weight in [*model.named_parameters(), *model.named_buffers()]:
         if weight.device.type == "meta":
             raise InputError(
@@ -48,12 +52,13 @@ def _require_usable_weights(model: nn.Module) -> None:
                 "(model.to_empty(device=...) and load_state_dict)."
             )
     for name, weight in trained_parameters(model).items():
-        if weight.dtype not in PRECISE:
+        if weight.dtype not in usable:
             short = str(weight.dtype).removeprefix("torch.")
+            other = ", or take Step() (--method step)" if weight.dtype == torch.bfloat16 else ""
             raise InputError(
                 f"model has {name} in {short}, in which the small changes of forgetting are lost to rounding; pass a "
                 f"copy in single precision, copy.deepcopy(model).float(), with inputs in float32, and turn the result "
-                f"back by .to({weight.dtype})."
+                f"back by .to({weight.dtype}){other}."
             )
 
 
@@ -157,6 +162,6 @@ def naming_bad_samples(task: Task, model: nn.Module, ids: Tensor) -> Iterator[No
             "(--method drift --set push=0), which needs none."
         ) from error
     except (RuntimeError, ValueError, ArithmeticError):
-        with evaluating(model):
+        with processes.alone(), evaluating(model):  # others may be well
             require_finite(losses_on(task, model, ids), ids.tolist())
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections import Counter
@@ -14,29 +13,32 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from excise import processes
 from excise._support.checks import choice, require, whole
 from excise._support.progress import Stages
 from excise.errors import InputError
-from excise.privacy.certificate import Certificate
-from excise.privacy.claims import calibrated, certified, claimed, require_convex
 from excise.privacy.mechanism import Privacy
-from excise.slices.slices import Slices, whole_model_block
+from excise.slices.slices import Slices
 from excise.task import objective
 from excise.task.fingerprint import Fingerprint
 from excise.task.hooks import exclusive
 from excise.task.ids import Ids, all_but, positions
-from excise.task.parameters import trainable
 from excise.task.requests import Request, parse_request
+from excise.task.sharded import is_sharded, refuse_sharded
 from excise.task.task import Task, evaluating
 from excise.task.weights import portable_state, with_weights
 from excise.training.batchnorm import reestimate
+from excise.unlearning.agreement import require_alike, require_same_request
 from excise.unlearning.answers import Answers
-from excise.unlearning.convergence import check_convergence, require_change, require_finite
+from excise.unlearning.convergence import check_convergence, require_finite
+from excise.unlearning.copies import Copies, Holding
 from excise.unlearning.forgotten import Forgotten
 from excise.unlearning.guard import DEFAULT_GUARD, Guard, GuardSample, Retained, checked_guard, draw_guard_sample
 from excise.unlearning.locking import Locked, one_at_a_time
 from excise.unlearning.method import Applied, Method, Removal, Workspace, method_named, settings_of
-from excise.unlearning.performance import compared
+from excise.unlearning.noise import blurred, certificate_of_noise, size_of_noise, spend
+from excise.unlearning.performance import compared, look
+from excise.unlearning.sharded import Shards
 from excise.unlearning.suitability import check_task, naming_bad_samples
 
 
@@ -74,13 +76,32 @@ class Unlearner(Locked):
         progress: bool = False,
     ) -> None:
         self._lock = threading.RLock()
-        self.task, self.method = task, method_named(method)
+        with processes.together("Unlearner"):
+            self._begin(task, method, guard, privacy, forgotten, batch_statistics, seed, n_jobs, progress)
+
+    def _begin(
+        self,
+        task: Task,
+        method: Method | str,
+        guard: Guard | None,
+        privacy: Privacy | None,
+        forgotten: Ids,
+        batch_statistics: str,
+        seed: int,
+        n_jobs: int | None,
+        progress: bool,
+    ) -> None:
+        """Check what was given, before any work is done."""
+        self._holding: Holding = Shards() if is_sharded(task.model) else Copies()
+        self.task, self.method = task, self._holding.method(method_named(method))
         self.privacy = Privacy() if privacy is None else privacy
         self.guard = checked_guard(guard, self.method)
         require(isinstance(self.privacy, Privacy), "privacy", privacy, "a Privacy or None")
         self._batch_statistics = choice(batch_statistics, ("keep", "reestimate"), "batch_statistics")
+        if self._batch_statistics == "reestimate":
+            refuse_sharded(task.model, 'batch_statistics="reestimate"')
         self._workspace = Workspace(task, whole(seed, "seed", 0), n_jobs)
-        self._progress = progress
+        self._progress = progress and processes.is_first()
         self._length = len(task.train_set)
         self._forgotten: set[int] = set()
         if len(forgotten):
@@ -90,8 +111,9 @@ class Unlearner(Locked):
         self._sample: GuardSample | None = None  # made by prepare, as is what the method prepares
         self._sample_losses: Tensor | None = None  # under the model as it is now
         self._answers: Answers | None = None  # the same
-        with exclusive(task.model):
-            check_task(task, self._model, self.residual())
+        require_alike(task, [self.settings, self.forgotten])
+        with exclusive(task.model), self._holding.working():
+            check_task(task, self._model, self.residual(), bfloat16=getattr(self.method, "takes_bfloat16", False))
             self.method.check(self._workspace)
             check_convergence(task, self._model, self.residual())
 
@@ -125,12 +147,7 @@ class Unlearner(Locked):
         return {
             "method": settings_of(self.method),
             "guard": settings_of(self.guard),
-            "privacy": {
-                "lipschitz": self.privacy.lipschitz,
-                "hessian_lipschitz": self.privacy.hessian_lipschitz,
-                "noise": self.privacy.noise,
-                "budget": None if self.privacy.budget is None else dict(self.privacy.budget.total._asdict()),
-            },
+            "privacy": self.privacy.settings,
             "batch_statistics": self._batch_statistics,
             "weight_decay": self.task.weight_decay,
             "seed": self._workspace.seed,
@@ -143,6 +160,11 @@ class Unlearner(Locked):
     @one_at_a_time
     def prepare(self) -> Unlearner:
         """Make what all requests share, such as kept curvature; the first ``forget`` does so too."""
+        with processes.together("Unlearner.prepare"), self._holding.working():
+            self._prepare()
+        return self
+
+    def _prepare(self) -> None:
         if self._sample is None:
             generator = torch.Generator().manual_seed(self._workspace.seed)
             residual = self.residual()
@@ -155,9 +177,8 @@ class Unlearner(Locked):
                 if self.guard is not None:
                     self._answers = Answers.of(self.task, self._model, ids, self._workspace.seed)
                 with naming_bad_samples(self.task, self._model, ids):
-                    self._prepared = self.method.prepare(self._workspace, self._model, ids)
+                    self._prepared = self._holding.prepare(self.method, self._workspace, self._model, ids)
             self._sample = sample
-        return self
 
     @one_at_a_time
     def forget(
@@ -181,33 +202,56 @@ class Unlearner(Locked):
             epsilon: ε of the guarantee; with ``delta``.
             delta: δ of the guarantee.
         """
+        with processes.together("Unlearner.forget"):
+            holding = self._holding
+            with holding.working(), evaluating(self._model), holding.changing(self._model) as model:
+                return self._forget(model, what, keys, epsilon, delta)
+
+    def _forget(
+        self,
+        model: nn.Module,
+        what: Ids | str | Request | None,
+        keys: Iterable[Hashable] | None,
+        epsilon: float | None,
+        delta: float | None,
+    ) -> Forgotten:
         named = keys if keys is None or isinstance(keys, str) else tuple(keys)
         asked = self._asked(what, named)
-        sigma = self._sigma(len(self._forgotten) + len(asked), epsilon, delta)
+        with processes.across():
+            require_same_request(asked, epsilon, delta, self.forgotten, model=self._model)
+        if epsilon is not None or delta is not None:
+            refuse_sharded(model, "noise for epsilon and delta")
+        removed = len(self._forgotten) + len(asked)
+        sigma = size_of_noise(self.privacy, self.method, self.task, self._model, removed, epsilon, delta)
         self.prepare()
-        began = time.perf_counter()
-        with evaluating(self._model), Stages(enabled=self._progress) as stages:
+        with Stages(enabled=self._progress) as stages:
             removal = self._removal(asked, self._workspace.seed, stages)
-            model = copy.deepcopy(self._model)
-            require_finite(objective.losses_on(self.task, model, asked), asked)
+            require_finite(objective.losses_on(self.task, self._model, asked), asked)
+            before = look(self.task, self._model, asked, removal.retained, self._workspace.seed)
+            began = time.perf_counter()
             with naming_bad_samples(self.task, self._model, removal.residual):
-                applied = self.method.apply(self._workspace, self._prepared, model, removal)
+                applied = self._holding.apply(self.method, self._workspace, self._prepared, model, removal)
             changed = self._changed(model, applied)
             losses = self._finished(model, applied, removal)
+            self._holding.finish(model)
             certificate = None
             published, shown = model, losses
             if epsilon is not None:
                 # now, as is the fingerprint below: nothing that is handed out leads to the weights before the noise,
                 # nor to the task, whose model knows the samples
-                certificate = self._certificate(model, removal, sigma, epsilon, delta)
-                published = self._blurred(model, applied, sigma or certificate.sigma or 0.0, stages)
+                certificate = certificate_of_noise(
+                    self.privacy, self.method, self.task, model, removal, sigma, epsilon, delta
+                )
+                stages.begin("adding noise")
+                size = sigma or certificate.sigma or 0.0
+                published = blurred(
+                    self.privacy, self.method, self._workspace, model, applied, size, len(self._forgotten)
+                )
                 shown = removal.retained.of_each(published)
         seconds = time.perf_counter() - began
-        with evaluating(self._model):
-            found = compared(self.task, (self._model, published), asked, removal.retained, shown, self._workspace.seed)
-        if self.privacy.budget is not None and certificate is not None and epsilon is not None and delta is not None:
-            self.privacy.budget.spend(epsilon, delta, removed=len(asked), certified=certificate.epsilon)
-        task, residual = self.task, removal.residual
+        after = look(self.task, published, asked, removal.retained, self._workspace.seed)
+        found = compared(before, after, removal.retained, shown)
+        task, residual, holding = self.task, removal.residual, self._holding
         names = self.slices.name if applied.numbers else str
         done = Forgotten(
             model=published,
@@ -222,19 +266,23 @@ class Unlearner(Locked):
             **vars(found),
             forgotten=tuple(sorted(removal.gone)),
             keys=None if named is None else tuple(named),
-            before=None if certificate is not None else self._published,
+            before=None if certificate is not None or published is self._published else self._published,
             settings=self.settings,
             _read=None if certificate is not None else lambda: task.fingerprint,
             _fingerprint=[] if certificate is None else [task.fingerprint],
-            _certify=None if certificate is not None else lambda: certified(task, published, residual),
+            _certify=None if certificate is not None else lambda: holding.certified(task, published, residual),
             _certificate=[] if certificate is None else [certificate],
+            _processes=max(processes.count(), processes.shards()),
         )
-        self._forgotten, self._published = set(removal.gone), published
-        onward = getattr(self.method, "goes_on_from_noise", False)
-        self._model, self._sample_losses = (published, shown) if onward else (model, losses)
-        if removal.retained.answers is not None:
-            with evaluating(self._model):
-                self._answers = removal.retained.answers.under(task, self._model)
+        onward = (published, shown) if getattr(self.method, "goes_on_from_noise", False) else (model, losses)
+        known = removal.retained.answers
+        answers = None if known is None else known.under(task, onward[0])
+        if certificate is not None and epsilon is not None and delta is not None:
+            spend(self.privacy, certificate, len(asked), epsilon, delta)
+        with processes.across():
+            processes.confirm("the end of the request")  # nothing that can fail comes after
+        self._forgotten, self._published, self._answers = set(removal.gone), published, answers or self._answers
+        self._model, self._sample_losses = onward
         return done
 
     @one_at_a_time
@@ -244,10 +292,11 @@ class Unlearner(Locked):
         selection = getattr(self.method, "selection", None)
         if selection is None:
             raise InputError(f"{type(self.method).__name__} selects no slices, so there is no stability to tell.")
-        self.prepare()
         counts: Counter[int] = Counter()
         runs = list(seeds)
-        with evaluating(self._model), Stages(enabled=self._progress) as stages:
+        together = processes.together("Unlearner.stability")
+        with together, self._holding.working(), evaluating(self._model), Stages(enabled=self._progress) as stages:
+            self.prepare()
             for seed in runs:
                 removal = self._removal(asked, seed, stages)
                 counts.update(selection.select(self._workspace, self._prepared, self._model, removal).numbers)
@@ -319,33 +368,6 @@ class Unlearner(Locked):
             raise InputError("ids would leave no sample of train_set; a model of nothing must be trained anew.")
         return numbers
 
-    def _sigma(self, removed: int, epsilon: float | None, delta: float | None) -> float | None:
-        """Standard deviation of the noise; None for no noise, or where only the certificate will tell."""
-        if epsilon is None and delta is None:
-            if self.privacy.budget is not None:
-                raise InputError(
-                    "epsilon and delta must be given where there is a budget: without noise a model shows all that is "
-                    "left of the samples, whatever was spent. Pass them, or make an Unlearner without a budget."
-                )
-            return None
-        if epsilon is None or delta is None:
-            raise InputError(f"epsilon and delta must be given together, not {epsilon!r} and {delta!r}.")
-        own = getattr(self.method, "sigma", None)
-        if own is None and self.privacy.noise == "certificate":
-            self.privacy.require_room(self.task, epsilon, delta)
-            require_convex(self.task, self._model)
-            return None
-        if own is None:
-            sigma = self.privacy.sigma(self.task, removed, epsilon, delta)
-            require_convex(self.task, self._model)
-            return sigma
-        if self.privacy.budget is not None:
-            raise InputError(
-                f"{type(self.method).__name__} has noise of its own, which guarantees nothing, so that there is "
-                "nothing to count in a budget; leave the budget out, or use Step."
-            )
-        return float(own(self.task, removed, epsilon, delta))
-
     def _removal(self, asked: list[int], seed: int, stages: Stages) -> Removal:
         gone = frozenset(self._forgotten | set(asked))
         if self._sample is None or self._sample_losses is None:
@@ -370,28 +392,9 @@ class Unlearner(Locked):
             return applied.losses
         return removal.retained.of_each(model)
 
-    def _blurred(self, model: nn.Module, applied: Applied, sigma: float, stages: Stages) -> nn.Module:
-        stages.begin("adding noise")
-        published = copy.deepcopy(model)
-        own = getattr(self.method, "goes_on_from_noise", False)  # such as the paper's, which blurs its block alone
-        block = self.slices.block(applied.numbers) if own else whole_model_block(published)
-        self.privacy.add(published, block, sigma, len(self._forgotten))
-        return published
-
-    def _certificate(
-        self, model: nn.Module, removal: Removal, sigma: float | None, epsilon: float | None, delta: float | None
-    ) -> Certificate:
-        """Of a request with noise; an error where what was asked for does not hold."""
-        if sigma is None and epsilon is not None and delta is not None:
-            return calibrated(self.task, model, removal.residual, epsilon, delta)
-        if epsilon is None or delta is None or hasattr(self.method, "sigma"):
-            partial = "it is as large as the method has it, on some slices alone"
-            return certified(self.task, model, removal.residual, sigma or None, delta if sigma else None, partial)
-        noise = {"sigma": sigma or 0.0, "epsilon": epsilon, "delta": delta}
-        return claimed(self.task, model, removal.residual, removal.ids, self.privacy, **noise)
-
     def _changed(self, model: nn.Module, applied: Applied) -> int:
         """How many weights are others now: some, and finite, or it is an error."""
-        start, weights = trainable(self._model), trainable(model)
         names = tuple(self.slices.name(number) for number in sorted(applied.numbers))
-        return require_change(start, weights, getattr(self.method, "name", type(self.method).__name__), names)
+        return self._holding.changed(
+            self._model, model, getattr(self.method, "name", type(self.method).__name__), names
+        )

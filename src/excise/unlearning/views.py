@@ -16,10 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from excise import processes
 from excise._support.checks import positive, require, whole
 from excise._support.turns import RoundRobin
 from excise.errors import InputError
 from excise.task.batches import Batch, inputs_of, real_values, with_inputs, with_real_values
+from excise.task.sharing import rows_over
 from excise.task.task import Task
 
 
@@ -83,19 +85,25 @@ class Lesson:
         self._task, self._ids, self._views = task, ids, views
         self._turns = RoundRobin(len(ids), views.batch_size, seed)
         with torch.no_grad():
-            parts = [
-                mean_answers(task, model, batch, views)
-                for batch in task.batches(ids, task.batch_size_within_memory(128))
-            ]
-        self._answers = (torch.cat(parts) / views.temperature).softmax(1)
+            size = task.batch_size_within_memory(128)
+            (answers,) = rows_over(
+                task, ids, lambda batch: [mean_answers(task, model, batch, views)], size, "answers to views"
+            )
+        self._answers = (answers / views.temperature).softmax(1)
 
     def loss(self, model: nn.Module) -> Tensor:
-        """Weighted cross-entropy of the next few samples and the answers to give; every sample has its turn."""
-        now = self._turns.next()
-        outputs, _ = self._task.outputs(model, self._task.batch(self._ids[now]))
+        """Weighted cross-entropy of the next few samples and the answers to give; every sample has its turn.
+
+        Of several processes each has its part of it.
+        """
         warmth = self._views.temperature  # its square keeps gradients of one size, as in distillation
-        answers = self._answers[now.to(outputs.device)]
-        return self._views.weight * warmth**2 * functional.cross_entropy(outputs / warmth, answers)
+
+        def losses(some: Tensor) -> Tensor:
+            outputs, _ = self._task.outputs(model, self._task.batch(self._ids[some]))
+            answers = self._answers[some.to(outputs.device)]
+            return functional.cross_entropy(outputs / warmth, answers, reduction="none")
+
+        return self._views.weight * warmth**2 * processes.part_of_mean(self._turns.next(), losses)
 
 
 def mean_answers(task: Task, model: nn.Module, batch: Batch, views: Views) -> Tensor:

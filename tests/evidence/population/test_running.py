@@ -193,9 +193,33 @@ def test_a_damaged_piece_is_made_anew_without_training(make, recipe, tmp_path):
     assert not recipe.trainings
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_group_of_pieces_made_by_a_worker_is_the_same(recipe, tmp_path, seen):
+    """In the folder of all, where the worker sees it, else in one of its own that is gone afterwards."""
+    methods = {"shrunk": Shrink(), "no": Refuse()}
+    work = running_module.plan(recipe.task(), FORGET, methods, models=1, seed=0, folder=tmp_path)
+    jobs = [job for job in work.pieces() if job[0] != "retrained"]
+    sign = tmp_path / "sign"
+    if seen:
+        sign.touch()
+    shared = running_module.Shared(work, work.samples, sign)
+    found = running_module._make_group(shared, jobs)
+    assert [job for job, _ in found] == jobs
+    assert recipe.trainings == [(48, 1000)]  # once for all
+    assert {job[2].exists() for job in jobs} == {seen}
+    for job, piece in found:
+        expected = work.make(*job[:2])
+        assert piece.refused == expected.refused == float(job[0] == "no")
+        assert all(np.array_equal(piece.margins[group], expected.margins[group]) for group in expected.margins)
+    assert len(recipe.trainings) == 1 + (not seen)
+    # methods of an original that another process is making are left for later
+    assert list(running_module.one_by_one(work, jobs[1:], work.samples, originals=())) == []
+
+
 def pieces_of(task, tmp_path, method=None):
     work = running_module.plan(task, FORGET, {"a": method or Shrink()}, models=1, seed=0, folder=tmp_path)
-    return {name: file for name, _, file, _ in work.pieces()}
+    return {name: file for name, _, file in work.pieces()}
 
 
 def test_the_name_of_a_piece_changes_with_all_it_depends_on(recipe, tmp_path):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,15 +16,17 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 import excise
+from excise._support import workers
 from excise._support.progress import Bar
 from excise.errors import InputError, NothingForgotten
 from excise.evidence.attacks import margin
 from excise.evidence.evaluation import Evaluator
-from excise.evidence.population.pieces import GROUPS, Piece, made_once
+from excise.evidence.population.pieces import GROUPS, Piece, made_once, read, write
 from excise.task.hashing import described
 from excise.task.task import Task
 from excise.training.model_cache import content_key
 from excise.training.retraining import SEEDS, Retrained, recipe, retrain, train_anew
+from excise.training.several import is_seen, sign_in
 from excise.unlearning.method import Method, settings_of
 from excise.unlearning.unlearner import Unlearner
 
@@ -31,6 +34,8 @@ MOST_RETAINED, MOST_TEST = 1000, 2000  # samples whose margins are kept
 PAUSE = 0.5  # seconds between looks at what other processes are making
 RETRAINED = 500 * SEEDS  # added to seeds of retrained models: no audit or original has the same
 CODE = ("baselines", "curvature", "slices", "task", "training", "unlearning")  # what an outcome depends on
+Job = tuple[str, int, Path]
+"""A piece to be made: whose it is, its number and its file."""
 Pieces = dict[str, list[Piece]]
 """By ``"original"``, ``"retrained"`` and the names of methods, one piece for each model."""
 
@@ -50,15 +55,26 @@ class Plan:
     test_hash: str
     """Of all test samples."""
 
-    def pieces(self) -> Iterator[tuple[str, int, Path, Callable[[], Piece]]]:
-        """Every piece: whose it is, its number, its file and how it is made."""
+    def pieces(self) -> Iterator[tuple[str, int, Path]]:
+        """Every piece: whose it is, its number and its file."""
         for number in range(self.models):
-            first, again = SEEDS * (self.seed + 1) + number, RETRAINED + SEEDS * (self.seed + 1) + number
-            yield "original", number, self._file("original", first), partial(self._original, first)
-            yield "retrained", number, self._file("retrained", again), partial(self._retrained, again)
+            first, again = self._seeds(number)
+            yield "original", number, self._file("original", first)
+            yield "retrained", number, self._file("retrained", again)
             for name, method in self.methods.items():
-                file = self._file(*self._identity(method), first, code_hash())
-                yield name, number, file, partial(self._unlearned, first, method)
+                yield name, number, self._file(*self._identity(method), first, code_hash())
+
+    def make(self, name: str, number: int) -> Piece:
+        """Make a piece."""
+        first, again = self._seeds(number)
+        if name == "original":
+            return self._original(first)
+        return self._retrained(again) if name == "retrained" else self._unlearned(first, self.methods[name])
+
+    def _seeds(self, number: int) -> tuple[int, int]:
+        """Of an original and of a retrained model."""
+        first = SEEDS * (self.seed + 1) + number
+        return first, RETRAINED + first
 
     @property
     def samples(self) -> dict[str, int]:
@@ -140,22 +156,70 @@ def run(made: Plan, *, progress: bool = False) -> Pieces:
     with Bar(enabled=progress) as bar:
         bar.start("models", len(jobs))
         while len(found) < len(jobs):
-            before = len(found)
-            for name, number, file, make in jobs:
-                if (name, number) in found or not _has_its_original(name, number, found):
-                    continue
-                if (piece := made_once(file, samples, make)) is not None:
-                    found[name, number] = piece
-                    bar.advance(1)
-            if len(found) == before:
+            missing = [job for job in jobs if job[:2] not in found]
+            originals = {number for name, number in found if name == "original"}
+            there = by_workers(made, missing, samples) if workers.asked_for() else None
+            for (name, number, _), piece in there or one_by_one(made, missing, samples, originals):
+                found[name, number] = piece
+                bar.advance(1)
+            if len(found) == len(jobs) - len(missing):
                 time.sleep(PAUSE)
     names = dict.fromkeys(name for name, *_ in jobs)
     return {name: [found[name, number] for number in range(made.models)] for name in names}
 
 
-def _has_its_original(name: str, number: int, found: Mapping[tuple[str, int], Piece]) -> bool:
-    """Whether a method's model is there to begin with: else two processes would train the same one."""
-    return name in ("original", "retrained") or ("original", number) in found
+def one_by_one(
+    made: Plan, jobs: Sequence[Job], samples: dict[str, int], originals: Collection[int]
+) -> Iterator[tuple[Job, Piece]]:
+    """Pieces that no other process is making; ``originals`` are the numbers of those that are there before."""
+    there = set(originals)
+    for job in jobs:
+        name, number, file = job
+        if name not in ("original", "retrained") and number not in there:
+            continue  # else two processes would train the same one
+        piece = made_once(file, samples, partial(made.make, name, number))
+        if piece is not None:
+            there |= {number} if name == "original" else set()
+            yield job, piece
+
+
+def by_workers(made: Plan, jobs: Sequence[Job], samples: dict[str, int]) -> Iterator[tuple[Job, Piece]]:
+    """The same by the workers that joblib was told of: an original and what methods make of it together."""
+    groups: dict[tuple[int, bool], list[Job]] = {}
+    for name, number, file in jobs:
+        piece = read(file, samples)
+        if piece is not None:
+            yield (name, number, file), piece
+        else:
+            groups.setdefault((number, name == "retrained"), []).append((name, number, file.absolute()))
+    with sign_in(made.folder) as sign:
+        shared = Shared(replace(made, folder=made.folder.absolute()), samples, sign)
+        for done in workers.each(_make_group, shared, list(groups.values()), "the task, or a method,"):
+            for job, piece in done.found:
+                if not job[2].exists():
+                    write(job[2], piece)
+                yield job, piece
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What workers need."""
+
+    plan: Plan
+    samples: dict[str, int]
+    sign: Path | None
+    """By which they see whether the folder of pieces is theirs too."""
+
+
+def _make_group(shared: Shared, jobs: list[Job]) -> list[tuple[Job, Piece]]:
+    """Some pieces of one number, in a worker: kept in the folder, if it is there too, else in one of its own."""
+    if is_seen(shared.sign):
+        names, numbers = {name for name, *_ in jobs}, {number for _, number, _ in jobs}
+        originals = set() if "original" in names else numbers  # what is not to be made is there
+        return list(one_by_one(shared.plan, jobs, shared.samples, originals))
+    with tempfile.TemporaryDirectory() as folder:
+        plan = replace(shared.plan, folder=Path(folder))
+        return [(job, plan.make(*job[:2])) for job in jobs]
 
 
 @cache

@@ -18,6 +18,7 @@ class Convolution(LayerKind):
 
     name = "convolution"
     features_axis = 1
+    draws_places = True
 
     def units(self, module: Any) -> int:
         """Filters."""

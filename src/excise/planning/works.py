@@ -1,0 +1,275 @@
+"""The works that are planned, each set up at a size, so that a small one of its kind can be measured."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset, TensorDataset
+
+from excise.curvature.strategies import SAMPLES as OF_CURVATURE
+from excise.errors import NothingForgotten
+from excise.evidence.auditing import audit
+from excise.evidence.duplicates import near_duplicates
+from excise.evidence.effort import Effort
+from excise.planning.scaling import Estimate, Line, estimate
+from excise.planning.stopwatch import Clock, bytes_kept, taken
+from excise.privacy.claims import certified
+from excise.slices.slices import whole_model_block
+from excise.task.fingerprint import fingerprint_of
+from excise.task.parameters import trainable
+from excise.task.task import Task, evaluating
+from excise.training.loop import fit
+from excise.training.retraining import fresh, seeded
+from excise.unlearning.descent import Descent
+from excise.unlearning.drift import Drift, batch_size_of, drift
+from excise.unlearning.method import Method
+from excise.unlearning.predicted import SAMPLES as OF_DEFAULT
+from excise.unlearning.selection import AllSlices
+from excise.unlearning.step import Step
+from excise.unlearning.unlearner import Unlearner
+
+FEW = 64  # samples of a work that is measured in part
+STEPS = 8  # of a training, that are measured first
+MOST_AUDITED = 3  # models that an audit is measured with, beside the two that are given
+FIRST_PARTS = 8  # of so many samples, that an audit is measured on first
+STEPS_TAKEN = 3  # by a request of several steps
+NOISE = 1e-3  # share of the weights by which stand-ins of retrained models differ
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What works are measured on."""
+
+    task: Task
+    request: int
+    """How many samples a request names."""
+    budget: float
+    """Seconds for each work, about."""
+    clock: Clock
+    seed: int = 0
+
+    def estimate(
+        self, set_up: Callable[[int], Callable[[], object]], size: int, *, start: int, most: int | None = None
+    ) -> Estimate:
+        """What a work of this size takes."""
+        with quiet():
+            return estimate(set_up, size, start=start, budget=self.budget, clock=self.clock, most=most)
+
+    @property
+    def count(self) -> int:
+        """Training samples."""
+        return len(self.task.train_set)
+
+    def part(self, count: int) -> Task:
+        """The task with so many of its samples, drawn at random; all of it where that is all."""
+        return self.task if count >= self.count else part_of(self.task, self.order[:count])
+
+    @property
+    def order(self) -> Tensor:
+        """The samples in random order."""
+        return torch.randperm(self.count, generator=torch.Generator().manual_seed(self.seed))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Warnings are for who does the work, not for who asks what it costs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def part_of(task: Task, ids: Tensor) -> Task:
+    """The same objective on some samples, which are read as they are in the whole set."""
+    data, plain = (None if one is None else _some(one, ids) for one in (task.train_set, task.plain_set))
+    other = replace(task, train_set=data, plain_set=plain, keys=None)
+    for name in ("loss_module", "_sample_losses", "loss_scale", "_input_size"):
+        vars(other)[name] = getattr(task, name)
+    return other
+
+
+def _some(data: object, ids: Tensor) -> object:
+    if isinstance(data, TensorDataset):
+        return TensorDataset(*data[ids])
+    return Subset(data, ids.tolist())  # type: ignore[arg-type]
+
+
+def preparation(bench: Bench, method: Method | str) -> tuple[Estimate, int]:
+    """Of what all requests share, and how many bytes of it are kept."""
+    most = OF_CURVATURE if isinstance(method, Step) else OF_DEFAULT
+    kept = [0]
+
+    def set_up(size: int) -> Callable[[], object]:
+        task = bench.task if size == most else bench.part(size)
+
+        def work() -> None:
+            prepared = Unlearner(task, method).prepare()._prepared
+            kept[0] = bytes_kept(prepared)
+
+        return work
+
+    return bench.estimate(set_up, min(most, bench.count), start=FEW), kept[0]
+
+
+def step_request(bench: Bench, prepared: Estimate) -> Estimate:
+    """Of one request by the step."""
+    selection = Step().selection
+    most = int(getattr(selection, "copies", 1))
+
+    def set_up(copies: int) -> Callable[[], object]:
+        chosen = replace(selection, copies=copies) if hasattr(selection, "copies") else selection  # type: ignore[type-var]
+        return _requests(bench, Step(chosen), prepared)
+
+    return bench.estimate(set_up, most, start=max(8, most // 4))
+
+
+def default_request(bench: Bench, prepared: Estimate) -> Estimate:
+    """Of one request by the default method, which looks at retained samples too."""
+    most = min(OF_DEFAULT, bench.count)
+    if prepared.measured_at == 1:
+        return bench.estimate(lambda _: _requests(bench, "auto", prepared), 1, start=1)
+    return bench.estimate(lambda size: _requests(bench, "auto", prepared, size), most, start=FEW, most=2 * FEW)
+
+
+def several_steps(bench: Bench) -> Estimate:
+    """Of one request by three Newton steps, each with some passes over the retained samples."""
+
+    def set_up(count: int) -> Callable[[], object]:
+        return _requests(bench, Descent(steps=STEPS_TAKEN), Estimate(0, 0, count / bench.count), count)
+
+    return bench.estimate(set_up, bench.count, start=min(bench.count, FIRST_PARTS * FEW))
+
+
+def _requests(bench: Bench, method: Method | str, prepared: Estimate, size: int = FEW) -> Callable[[], object]:
+    """Requests one after the other: of the whole task, if that could be prepared, else of a part."""
+    task = bench.task if prepared.measured_at == 1 else bench.part(max(size, 4 * bench.request))
+    unlearner = Unlearner(task, method).prepare()
+    ids = iter(torch.randperm(len(task.train_set), generator=torch.Generator().manual_seed(1)).split(bench.request))
+    _forget(unlearner, next(ids))  # the first one loads what later ones find there
+
+    def work() -> None:
+        _forget(unlearner, next(ids))
+
+    return work
+
+
+def _forget(unlearner: Unlearner, ids: Tensor) -> None:
+    with suppress(NothingForgotten):  # which takes as long
+        unlearner.forget(ids)
+
+
+def drift_request(bench: Bench, prepared: Estimate) -> Estimate:
+    """Of one request by drift: what every request has, and the steps of its pass."""
+    how, task = Drift(), bench.task
+    left = bench.count - bench.request
+    size = batch_size_of(how, left)
+    steps = how.epochs * math.ceil(left / size)
+    fixed = bench.estimate(lambda _: _requests(bench, Step(AllSlices()), prepared), 1, start=1)
+
+    def set_up(count: int) -> Callable[[], object]:
+        def work() -> None:
+            model = copy.deepcopy(task.model)
+            push = {name: torch.zeros_like(weight) for name, weight in trainable(model).items()}
+            ids, block = bench.order[: min(left, count * size)], whole_model_block(model)
+            with evaluating(model):
+                drift(task, model, ids, push, how, block=block, seed=0, batch_size=size)
+
+        return work
+
+    most = math.ceil(left / size)
+    found = bench.estimate(set_up, steps, start=min(STEPS, most), most=most)
+    return found.plus(fixed.seconds, fixed.memory)
+
+
+def certificate(bench: Bench) -> Estimate:
+    """Of the proof after a request: one or two passes over the retained samples."""
+    task, batch = bench.task, bench.task.batch_size_within_memory(256)
+
+    def set_up(count: int) -> Callable[[], object]:
+        ids = torch.arange(bench.request, bench.request + count)
+        return lambda: certified(task, task.model, ids)
+
+    return bench.estimate(set_up, bench.count - bench.request, start=4 * batch)
+
+
+def retraining(bench: Bench) -> Estimate:
+    """Of one training without the samples, by the task's recipe."""
+
+    def set_up(count: int) -> Callable[[], object]:
+        ids = bench.order[:count].sort().values
+
+        def work() -> None:
+            if bench.task.retrain is not None:
+                with seeded(0):
+                    bench.task.retrain(ids, 0)
+            else:
+                fit(bench.task.with_model(fresh(bench.task.model, 0)), ids=ids)
+
+        return work
+
+    return bench.estimate(set_up, bench.count - bench.request, start=FEW)
+
+
+def auditing(bench: Bench, retrainings: int) -> Estimate:
+    """Of an audit without its retrainings: every figure of all models, and the readings of the training set."""
+    test = bench.task.test_set
+    if test is None or len(test) == 0:
+        raise ValueError("there is no test_set")
+    most = min(bench.count, Effort().retained_samples)
+    share = math.ceil(max(most, len(test)) / FEW)  # how many times larger all of it is than what is measured first
+    few = min(retrainings, MOST_AUDITED)
+
+    def with_models(models: int) -> Estimate:
+        def set_up(part: int) -> Callable[[], object]:
+            task = _audited(bench, min(most, part * FEW), min(len(test), part * FEW))
+            others = [_stand_in(task.model, seed) for seed in range(models + 1)]
+            ids = list(range(bench.request))
+            return lambda: audit(task, task.model, others[0], ids, retrained=others[1:] or None)
+
+        return bench.estimate(set_up, share, start=min(share, FIRST_PARTS))
+
+    found = with_models(few)
+    if retrainings > few:
+        each = max(0.0, found.seconds - with_models(few - 1).seconds)
+        found = found.plus(each * (retrainings - few))
+    with quiet():
+        passes = _passes(bench) * max(0, bench.count - most)
+    return found.plus(passes)
+
+
+def _audited(bench: Bench, count: int, test: int) -> Task:
+    task = bench.part(count)
+    held_out = bench.task.test_set
+    return task if test >= len(held_out) else replace(task, test_set=_some(held_out, torch.arange(test)))
+
+
+def _stand_in(model: nn.Module, seed: int) -> nn.Module:
+    """A model that differs a little, in place of one that would have to be trained."""
+    other = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in trainable(other).values():
+            noise = torch.randn(weight.shape, generator=generator).to(weight)
+            weight.add_(noise, alpha=NOISE * float(weight.abs().mean()))
+    return other
+
+
+def _passes(bench: Bench) -> float:
+    """Seconds for each training sample that an audit only reads: to recognise the set, and to find near-duplicates."""
+    seconds = []
+    sizes = (4 * FEW, 8 * FEW)
+    for size in sizes:
+        task = bench.part(size)
+
+        def work(task: Task = task) -> None:
+            fingerprint_of(task)
+            near_duplicates(task, list(range(bench.request)))
+
+        seconds.append(taken(work, bench.clock).seconds)
+    return Line(sizes, (seconds[0], seconds[1])).slope

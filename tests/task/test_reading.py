@@ -1,0 +1,306 @@
+"""Sets of every kind are read alike: one by one, several at once, from files, ahead by other processes."""
+
+import hashlib
+import io
+import os
+import tarfile
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
+
+from excise import Drift, InputError, Task, Unlearner, fit
+from excise.task import objective, reading
+from excise.task.fingerprint import sample_digest
+
+COUNT, WIDTH = 64, 4
+INPUTS = torch.randn(COUNT, WIDTH, generator=torch.Generator().manual_seed(0))
+LABELS = (INPUTS[:, 0] > 0).long()
+LOSS = nn.CrossEntropyLoss()
+
+
+class Plain:
+    """A set that knows one sample at a time."""
+
+    def __init__(self):
+        self.read = Counter()
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, place):
+        self.read[place] += 1
+        return INPUTS[place], int(LABELS[place])
+
+
+class AtOnce(Plain):
+    """And several."""
+
+    def __getitem__(self, place):
+        raise AssertionError("one by one")
+
+    def __getitems__(self, places):
+        return [Plain.__getitem__(self, place) for place in places]
+
+
+class Mapped:
+    """Cut from a file that is mapped into memory."""
+
+    def __init__(self, folder):
+        INPUTS.numpy().tofile(folder / "inputs.bin")
+        self.inputs = np.memmap(folder / "inputs.bin", dtype=np.float32, mode="r", shape=(COUNT, WIDTH))
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, place):
+        return torch.from_numpy(self.inputs[place].copy()), int(LABELS[place])
+
+    def __getitems__(self, places):
+        return torch.from_numpy(self.inputs[places]), LABELS[places]
+
+
+def ready(samples):
+    return samples if isinstance(samples, tuple) else default_collate(samples)
+
+
+class Arrow:
+    """As a set of Hugging Face's: rows of an Arrow file that is mapped into memory, as mappings."""
+
+    def __init__(self, folder):
+        columns = {"x": pa.array(INPUTS.tolist(), pa.list_(pa.float32())), "labels": pa.array(LABELS.tolist())}
+        table = pa.table(columns)
+        with pa.OSFile(str(folder / "rows.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=10)
+        self._table = pa.ipc.open_file(pa.memory_map(str(folder / "rows.arrow"))).read_all()
+
+    def __len__(self):
+        return len(self._table)
+
+    def __getitem__(self, place):
+        return self.__getitems__([place])[0]
+
+    def __getitems__(self, places):
+        rows = self._table.take(places).to_pylist()
+        return [{"x": torch.tensor(row["x"], dtype=torch.float32), "labels": row["labels"]} for row in rows]
+
+
+class Shards:
+    """As an indexed WebDataset: members of tar files, found by their places."""
+
+    def __init__(self, folder):
+        self._files, self._index = [], []
+        for shard in range(2):
+            path = folder / f"shard-{shard}.tar"
+            with tarfile.open(path, "w") as tar:
+                for place in range(shard * COUNT // 2, (shard + 1) * COUNT // 2):
+                    for ending, content in (("bin", INPUTS[place].numpy().tobytes()), ("cls", str(int(LABELS[place])))):
+                        data = content if isinstance(content, bytes) else content.encode()
+                        member = tarfile.TarInfo(f"{place:04d}.{ending}")
+                        member.size = len(data)
+                        tar.addfile(member, io.BytesIO(data))
+            with tarfile.open(path) as tar:
+                members = {one.name: (path, one.offset_data, one.size) for one in tar}
+            names = sorted({name.partition(".")[0] for name in members})
+            self._index += [(members[f"{name}.bin"], members[f"{name}.cls"]) for name in names]
+
+    def __len__(self):
+        return len(self._index)
+
+    def __getitem__(self, place):
+        found = []
+        for path, offset, size in self._index[place]:
+            with path.open("rb") as file:
+                file.seek(offset)
+                found.append(file.read(size))
+        return torch.frombuffer(bytearray(found[0]), dtype=torch.float32), int(found[1])
+
+
+class Named(nn.Module):
+    """Which takes its input by name, as models of Hugging Face's do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def task_with(data, **options):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Named()
+    return Task(model, LOSS, data, weight_decay=0.01, **options)
+
+
+def kinds(folder):
+    return {
+        "tensors": task_with(TensorDataset(INPUTS, LABELS)),
+        "plain": task_with(Plain()),
+        "at once": task_with(AtOnce()),
+        "part": task_with(Subset(AtOnce(), range(COUNT))),
+        "mapped": task_with(Mapped(folder), collate=ready),
+        "arrow": task_with(Arrow(folder)),
+        "shards": task_with(Shards(folder)),
+    }
+
+
+def weights_of(model):
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def test_all_kinds_of_sets_give_the_same_models_and_fingerprints(tmp_path):
+    tasks = kinds(tmp_path)
+    trained = {name: fit(task, epochs=3) for name, task in tasks.items()}
+    for name, task in tasks.items():
+        assert torch.equal(weights_of(trained[name].model), weights_of(trained["tensors"].model)), name
+        done = Unlearner(task.with_model(trained[name].model), Drift(push=0.0)).forget([3, 9])
+        assert done.certificate.kind == "convex"
+    prints = {name: task.fingerprint.ordered for name, task in tasks.items()}
+    assert len({prints[name] for name in prints if name != "arrow"}) == 1  # a mapping has names too
+    for task in tasks.values():
+        digest = hashlib.sha256()
+        for place in range(COUNT):
+            digest.update(sample_digest(task, place))
+        assert task.fingerprint.ordered == digest.hexdigest()
+
+
+def test_every_sample_is_read_once_in_a_pass():
+    for data in (Plain(), AtOnce()):
+        task = task_with(data)
+        data.read.clear()
+        assert sum(len(labels) for _, labels in task.batches(task.all_ids, 10)) == COUNT
+        assert set(data.read.values()) == {1}
+
+
+@pytest.mark.slow
+def test_processes_that_read_ahead_change_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "FEWEST_BATCHES", 2)
+    for name, task in kinds(tmp_path).items():
+        if name in ("tensors", "plain", "arrow"):
+            ahead = task_with(task.train_set, workers=2)
+            pairs = zip(task.batches(task.all_ids, 10), ahead.batches(task.all_ids, 10), strict=True)
+            assert all(str(one) == str(other) for one, other in pairs)
+    plain = task_with(Plain())
+    ahead = task_with(Telling(), workers=1)
+    alone, together = (fit(task, epochs=2, batch_size=8) for task in (plain, ahead))
+    assert Telling.here == 0  # all was read elsewhere
+    assert torch.equal(weights_of(alone.model), weights_of(together.model))
+    sums = [objective.gradient(task, alone.model, task.all_ids, batch_size=8) for task in (plain, ahead)]
+    assert Telling.here == 0
+    assert all(torch.equal(sums[0][name], sums[1][name]) for name in sums[0])
+    gone = [Unlearner(task.with_model(alone.model), Drift(push=0.0)).forget([3]).model for task in (plain, ahead)]
+    assert torch.equal(*map(weights_of, gone))
+
+
+class Telling(Plain):
+    """Counts what is read in the process of the test."""
+
+    here, home = 0, os.getpid()
+
+    def __getitem__(self, place):
+        if os.getpid() == Telling.home:
+            Telling.here += 1
+        return super().__getitem__(place)
+
+
+def test_another_batch_in_between_is_read_at_once(monkeypatch):
+    monkeypatch.setattr(reading, "FEWEST_BATCHES", 1)
+    data = Plain()
+    parts = torch.arange(8).split(4)
+    with reading.reading_ahead(data, parts, default_collate, workers=1, seed=0):
+        assert reading.read_before(data, torch.tensor([1, 2])) is None
+        assert torch.equal(reading.read_before(data, parts[0])[0], INPUTS[:4])
+        assert reading.read_before(Plain(), parts[1]) is None
+        assert reading.read_before(data, parts[0]) is None
+        assert torch.equal(reading.read_before(data, parts[1])[0], INPUTS[4:8])
+        assert reading.read_before(data, parts[1]) is None
+    assert data.read == {}
+    assert reading.read_before(data, parts[0]) is None
+
+
+def test_few_batches_are_not_worth_processes(monkeypatch):
+    assert reading.helpful_workers(2, reading.FEWEST_BATCHES) == 2
+    assert reading.helpful_workers(2, reading.FEWEST_BATCHES - 1) == 0
+    monkeypatch.setattr(reading.multiprocessing.current_process(), "_config", {"daemon": True})
+    assert reading.helpful_workers(2, 1000) == 0
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([(INPUTS[0], 0)])
+
+    def __len__(self):
+        return 1
+
+
+@pytest.mark.parametrize("data", [Stream(), iter([(INPUTS[0], 0)]), ((INPUTS[0], 0) for _ in range(3))])
+def test_a_stream_is_refused_with_a_remedy(data):
+    with pytest.raises(InputError, match=r"train_set is a .* must be indexable and have a length.*ShardListDataset"):
+        task_with(data)
+
+
+def test_a_set_that_gives_too_few_samples_at_once_is_named():
+    class Short(AtOnce):
+        def __getitems__(self, places):
+            return [INPUTS[0]] * (len(places) - 1)
+
+    with pytest.raises(InputError, match="gives 2 samples for 3 positions"):
+        task_with(Short()).batch([1, 2, 3])
+
+
+@pytest.mark.parametrize("workers", [-1, 1.5, "two", None])
+def test_workers_must_be_a_number(workers):
+    with pytest.raises(InputError, match="workers must be a whole number, 0 or more"):
+        task_with(Plain(), workers=workers)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="of Linux")  # noqa: PTH110
+def test_pages_of_a_mapped_file_are_given_back(tmp_path, monkeypatch):
+    big = np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.uint8, (4096, 16384))  # 64 MiB
+    big[:] = 1
+    big.flush()
+    del big
+
+    class Big:
+        def __init__(self):
+            self.rows = np.load(tmp_path / "big.npy", mmap_mode="r")
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, place):
+            return self.rows[place]
+
+    data = Big()
+    monkeypatch.setattr(reading, "LOOKS", 1)
+    monkeypatch.setattr(reading, "GIVEN_BACK", 2**23)
+    monkeypatch.setattr(reading._Size, "before", reading.resident())
+    start, most = reading.resident(), 0
+    for ids in torch.arange(len(data)).split(64):
+        assert int(reading.read(data, ids, lambda rows: sum(int(row.sum()) for row in rows))) == 64 * 16384
+        most = max(most, reading.resident() - start)
+    assert most < 2**24
+    total = sum(int(data[place].sum()) for place in range(len(data)))  # nothing is lost
+    assert total == 4096 * 16384
+    assert reading.resident() - start > 2**25  # what is read past the task stays
+    reading.give_back(Subset(data, [0]))
+    assert reading.resident() - start < 2**24
+
+
+def test_changes_of_a_private_mapping_are_not_given_back(tmp_path):
+    np.zeros(1000, dtype=np.float32).tofile(tmp_path / "private.bin")
+
+    class Changed:
+        rows = None
+
+    data = Changed()
+    data.rows = np.memmap(tmp_path / "private.bin", dtype=np.float32, mode="c")
+    data.rows[5] = 7
+    reading.give_back(data)
+    assert data.rows[5] == 7
