@@ -29,7 +29,7 @@ kills: .venv/ready
 flips: .venv/ready
 	EXCISE_FLIPS=10000 EXCISE_MALFORMED=2000 $(BIN)/pytest -n 2 tests/ledger/test_verification.py tests/ledger/test_verify.py
 
-# Every study of the paper in its quick form, of which make test leaves out the six longest. About two minutes.
+# Every study of the paper in its quick form, of which make test leaves out the ten longest. About two minutes.
 studies: .venv/ready
 	EXCISE_STUDIES=all $(BIN)/pytest -n 2 --dist worksteal tests/reproduce
 

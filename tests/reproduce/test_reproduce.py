@@ -418,7 +418,18 @@ def test_the_results_page_is_what_the_results_say():
         assert result["settings"] == json.loads(json.dumps(vars(reproduce.find(name).settings)))
 
 
-LONG = ("bullseye", "iterations", "kfac", "ledgar", "reid", "spurious")  # whose parts the files beside this one test
+LONG = (  # whose parts the files beside this one test
+    "bullseye",
+    "cifar-models",
+    "faces",
+    "full-hessian",
+    "iterations",
+    "kfac",
+    "ledgar",
+    "reid",
+    "sensitivity",
+    "spurious",
+)
 if os.environ.get("EXCISE_STUDIES") == "all":
     LONG = ()
 
