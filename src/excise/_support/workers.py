@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from excise._support.freed_memory import keeping_freed_memory
 from excise._support.parcels import Parcel, opened, packed
 from excise._support.reading import reason
 from excise.errors import ExciseError, InputError, warn
@@ -169,7 +170,7 @@ def _do(
     work: Work[Shared, Given, Found], digest: str, threads: int, sent: Any, place: int, given: Given
 ) -> Done[Found]:
     """A piece, in the worker; with as many threads of torch each time, since sums depend on their number."""
-    with _AT_WORK:
+    with _AT_WORK, keeping_freed_memory():
         shared = opened(sent, digest)
         if "torch" not in sys.modules:
             return Done(place, work(shared, given))
