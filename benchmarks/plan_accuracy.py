@@ -28,7 +28,7 @@ from excise.datasets.cifar import load_cifar, normalised
 from excise.datasets.files import default_folder
 from excise.networks.resnet import resnet20
 from excise.planning import Plan, Work, plan
-from excise.planning.stopwatch import Clock, Taken, most_memory, taken
+from excise.planning.stopwatch import Clock, Taken, once, taken
 from excise.training.retraining import fresh
 from excise.unlearning.method import Method
 from experiments.tasks import mnist_mlp
@@ -83,15 +83,6 @@ def prepare(task: Task, method: Method | str, clock: Clock) -> tuple[Unlearner, 
     made: list[Unlearner] = []
     seconds = taken(lambda: made.append(Unlearner(task, method).prepare()), clock)
     return made[-1], seconds
-
-
-def once(work: Callable[[], object], clock: Clock) -> Taken:
-    """What a work takes that can't be repeated."""
-    with most_memory() as most:
-        began = clock()
-        work()
-        seconds = clock() - began
-    return Taken(seconds, most[0])
 
 
 def by_processes(name: str, count: int) -> dict[str, Taken]:

@@ -1,9 +1,11 @@
 """A module of tasks that the command line can be pointed at, as a user's."""
 
+import sys
+
 import pytest
 from click.testing import CliRunner
 
-from excise.cli import cli
+from excise.cli import cli, main
 
 FACTORY = """
 import dataclasses
@@ -101,3 +103,17 @@ def make_task(run, tmp_path):  # noqa: ARG001 - the module is written by it
     scope = {}
     exec((tmp_path / "forget_factory.py").read_text(), scope)
     return lambda name: scope[name]()
+
+
+@pytest.fixture
+def run_main(monkeypatch, capsys):
+    """The whole command, errors included: its code, and what it prints."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["excise", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        out, err = capsys.readouterr()
+        return exit_.value.code or 0, out, err
+
+    return call

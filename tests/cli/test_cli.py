@@ -9,19 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from excise import cli
-
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["excise", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        out, err = capsys.readouterr()
-        return exit_.value.code or 0, out, err
-
-    return call
+def run(run_main):
+    return run_main
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """``excise blanket`` of tables that are too large: some of their rows, or on a cluster."""
 
 import json
-import sys
 import time
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from excise import cli
 from excise._support import cluster
 from excise.statistics import _crew
 
@@ -16,15 +14,8 @@ pytest.importorskip("pyarrow")
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["excise", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        out, err = capsys.readouterr()
-        return exit_.value.code or 0, out, err
-
-    return call
+def run(run_main):
+    return run_main
 
 
 @pytest.fixture

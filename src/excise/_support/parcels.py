@@ -68,6 +68,7 @@ def opened(data: Any, digest: str) -> Any:
         if digest not in _OPENED:
             _OPENED.clear()
             try:
+                # by joblib's own workers, which run what this program sends them in any case; never a file
                 _OPENED[digest] = pickle.loads(memoryview(data))
             except Exception as error:
                 raise InputError(

@@ -35,13 +35,14 @@ class Taken:
 
 def taken(work: Callable[[], Any], clock: Clock = time.perf_counter) -> Taken:
     """What the work takes; the shortest of a few times where it is short."""
-    found = [_once(work, clock)]
+    found = [once(work, clock)]
     while found[-1].seconds < SHORT and len(found) <= REPEATS:
-        found.append(_once(work, clock))
+        found.append(once(work, clock))
     return Taken(min(one.seconds for one in found), max(one.memory for one in found))
 
 
-def _once(work: Callable[[], Any], clock: Clock) -> Taken:
+def once(work: Callable[[], Any], clock: Clock) -> Taken:
+    """What a work takes that can't be repeated."""
     with most_memory() as most:
         began = clock()
         work()
