@@ -55,7 +55,7 @@ class DataError(ExciseError, OSError):
 
 
 class WorkersLostError(ExciseError, RuntimeError):
-    """The workers that a search was shared out over died, again and again; the message says of what."""
+    """The workers that a search or trainings were shared out over died, again and again; the message says of what."""
 
 
 class UndefinedWarning(RuntimeWarning):

@@ -8,8 +8,8 @@ import torch
 from excise._support import workers
 from excise._support.cluster import told_of_workers
 from excise._support.parcels import packed
-from excise._support.workers import Done, OneAtATimeWarning, WorkersDied, each
-from excise.errors import InputError
+from excise._support.workers import Done, OneAtATimeWarning, each
+from excise.errors import InputError, WorkersLostError
 
 
 def test_nobody_is_asked_without_being_told_of():
@@ -74,7 +74,7 @@ def test_processes_that_die_each_time_end_it(monkeypatch):
     monkeypatch.setattr(workers, "FRUITLESS", 2)
     with (
         joblib.parallel_config(backend="loky", n_jobs=2),
-        pytest.raises(WorkersDied, match="again and again without a piece of work done"),
+        pytest.raises(WorkersLostError, match="again and again without a piece of work done"),
     ):
         list(each(pieces_of_work.die, None, [1, 2], "nothing"))
 

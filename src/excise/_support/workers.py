@@ -20,7 +20,7 @@ import numpy as np
 from excise._support.freed_memory import keeping_freed_memory
 from excise._support.parcels import Parcel, opened, packed
 from excise._support.reading import reason
-from excise.errors import ExciseError, InputError, warn
+from excise.errors import InputError, WorkersLostError, warn
 
 FRUITLESS = 3  # rounds in which workers died and nothing was done, before it is given up
 PATIENCE = 10  # seconds for a worker to say what it has installed
@@ -38,10 +38,6 @@ Found = TypeVar("Found")
 Work = Callable[[Shared, Given], Found]
 Do = Callable[[Any, int, Given], "Done[Found]"]
 """Gets the parcel, and the place and description of a piece."""
-
-
-class WorkersDied(ExciseError, RuntimeError):
-    """Workers died again and again, so that the work could not be done."""
 
 
 class OneAtATimeWarning(UserWarning):
@@ -118,8 +114,8 @@ def each(work: Work[Shared, Given, Found], shared: Shared, given: Sequence[Given
             raise _given_up(why)
 
 
-def _given_up(why: str) -> WorkersDied:
-    return WorkersDied(
+def _given_up(why: str) -> WorkersLostError:
+    return WorkersLostError(
         f"workers died, or were lost, again and again without a piece of work done ({why}); is there too little memory "
         "for as many at once, or has the cluster gone? What was done is kept where there is a cache: see to it, and go "
         "on."
