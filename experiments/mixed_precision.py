@@ -12,16 +12,16 @@ from experiments.augmented import fit_augmented
 
 
 class InHalf(nn.Module):
-    """A network whose convolutions are computed in bfloat16, on images whose channels lie side by side."""
+    """A network whose convolutions are computed in bfloat16."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
         """Outputs in single precision."""
         with torch.autocast(images.device.type, dtype=torch.bfloat16):
-            outputs: Tensor = self.network(images.contiguous(memory_format=torch.channels_last))
+            outputs: Tensor = self.network(images)
         return outputs.float()
 
 

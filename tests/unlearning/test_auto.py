@@ -7,7 +7,7 @@ import torch
 from digit_network import digit_network, digits
 from torch import nn
 
-from excise import Auto, Drift, Exact, Step, Unlearner
+from excise import Auto, Drift, Exact, Predicted, Step, Unlearner, fit
 from excise.unlearning.auto import choose
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.method import Workspace
@@ -50,7 +50,8 @@ def test_it_is_the_default_and_says_what_it_chose(network):
 
 
 def test_the_outcome_is_that_of_the_chosen_method(network):
-    found, same = (Unlearner(network, method, seed=1).forget([3, 4, 5]).model for method in ("auto", "calibrated"))
+    methods = "auto", Calibrated(settle=True)
+    found, same = (Unlearner(network, method, seed=1).forget([3, 4, 5]).model for method in methods)
     for one, other in zip(found.parameters(), same.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -63,7 +64,7 @@ def test_a_whole_class_is_denied_and_answers_are_predicted_for_a_part_of_it(netw
     unlearner = Unlearner(network).prepare()
     part = unlearner.forget(ids[:12])
     assert f"method predicted was chosen, since {12 / len(ids):.0%} of class 3 go at once" in part.summary()
-    same = Unlearner(network, "predicted").forget(ids[:12])
+    same = Unlearner(network, Predicted(settle=True)).forget(ids[:12])
     for one, other in zip(part.model.parameters(), same.model.parameters(), strict=True):
         assert torch.equal(one, other)
     assert "held-out samples tell how strongly" in unlearner.forget([1]).summary()
@@ -88,3 +89,15 @@ def test_losses_without_margins_have_one_method_for_all(network):
     smooth = replace(network, loss=nn.CrossEntropyLoss(label_smoothing=0.1))
     ids = (network.targets == 3).nonzero()[:12, 0].tolist()
     assert "calibrated" in Unlearner(smooth).forget(ids).summary()
+
+
+def test_of_a_linear_model_before_its_minimum_the_newton_step_is_right_for_all(network):
+    torch.manual_seed(0)
+    start = replace(network, model=nn.Linear(64, 10), weight_decay=1e-3)
+    task = start.with_model(fit(start, epochs=10, lr=0.05).model)
+    ids = (task.targets == 3).nonzero()[:, 0].tolist()
+    part = Unlearner(task).forget(ids[:12])
+    assert "method calibrated was chosen, since of a linear model" in part.summary()
+    assert "not at the minimum of its objective" in part.summary()
+    assert "gentle pass" not in part.summary()
+    assert "no sample of their class is left" in Unlearner(task).forget(ids).summary()

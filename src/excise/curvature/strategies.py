@@ -36,6 +36,10 @@ class MovedToCPUWarning(UserWarning):
 class InverseCurvature(Protocol):
     """Solves with a model's curvature."""
 
+    @property
+    def trace(self) -> float | None:
+        """Of the curvature; None where it is not known."""
+
     def solve(self, model: nn.Module, block: Block, gradient: Tensor, *, without: Collection[int]) -> Tensor:
         """(C + λI)⁻¹ gradient on the block, with C that of the retained samples, without some that are forgotten."""
 
@@ -121,6 +125,10 @@ class _Kept:
     kept: kfac.KroneckerPlusRows
     damping: float
 
+    @property
+    def trace(self) -> float:
+        return self.kept.trace
+
     def solve(self, _: nn.Module, block: Block, gradient: Tensor, *, without: Collection[int]) -> Tensor:
         return self.kept.to(gradient.device).solve(block, gradient, damping=self.damping, without=without)
 
@@ -131,6 +139,10 @@ class _Preconditioned:
     kept: kfac.KroneckerPlusRows
     seen: LastLayerInputs
     iterations: int
+
+    @property
+    def trace(self) -> float:
+        return self.kept.trace
 
     def solve(self, model: nn.Module, block: Block, gradient: Tensor, *, without: Collection[int]) -> Tensor:
         operator = self.seen.to(gradient.device).curvature(self.task, model, block, without)
@@ -195,6 +207,10 @@ class _Sampled:
     kind: Kind
     solver: Solver
 
+    @property
+    def trace(self) -> None:
+        return None
+
     def solve(self, model: nn.Module, block: Block, gradient: Tensor, *, without: Collection[int]) -> Tensor:
         retained = self.ids[~torch.isin(self.ids, torch.tensor(list(without), dtype=torch.long))]
         operator = curvature(self.task.with_model(model), model, block, retained, kind=self.kind)
@@ -206,6 +222,11 @@ class OnCPUIfTooLarge:
     """The same curvature, with blocks that the device's memory is too small for solved on the CPU."""
 
     inverse: InverseCurvature
+
+    @property
+    def trace(self) -> float | None:
+        """As ``InverseCurvature.trace``."""
+        return self.inverse.trace
 
     def solve(self, model: nn.Module, block: Block, gradient: Tensor, *, without: Collection[int]) -> Tensor:
         """As ``InverseCurvature.solve``."""

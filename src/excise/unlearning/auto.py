@@ -55,8 +55,8 @@ class Prepared:
     by_heart: bool
     """Whether their margins are nowhere near those of held-out samples."""
     made: dict[str, Any]
-    note: str = ""
-    """What else there is to say of the choice."""
+    linear: bool = False
+    """Whether the model is a linear one that was not trained to its minimum."""
 
 
 @register("auto")
@@ -65,9 +65,10 @@ class Auto:
     """Choose by what was measured (``docs/which-method.md``), and say what was chosen and why.
 
     A convex model that was trained to its minimum is moved to the retrained weights, with a certificate. For other
-    models with held-out samples, answers are predicted; but of hard samples, such as those with wrong labels, the
-    Newton step is better, as long as held-out samples say. All samples of a class are denied. Without held-out samples
-    nothing tells how far to go, and L-FOCI's block takes a step.
+    models with held-out samples, answers are predicted; but of hard samples, such as those with wrong labels, and of
+    linear models the Newton step is better, as long as held-out samples say. A gentle pass over retained samples
+    follows, unless the model is linear or knows scattered samples by heart. All samples of a class are denied. Without
+    held-out samples nothing tells how far to go, and L-FOCI's block takes a step.
     """
 
     heeds_guard: ClassVar[bool] = True
@@ -84,12 +85,13 @@ class Auto:
         """What the methods prepare that a request may be answered by."""
         prepared = Prepared(choose(workspace), ids, None, False, {})
         if isinstance(prepared.usual.method, Exact) and not _is_at_minimum(workspace, prepared, model, ids):
-            prepared.usual = choose(workspace, exactly=False)
-            prepared.note = NOT_AT_MINIMUM
+            prepared.usual, prepared.linear = choose(workspace, exactly=False), True
         if isinstance(prepared.usual.method, Calibrated) and can_predict(workspace):
             with evaluating(model):
                 answered = Answered.by(workspace, model, ids)
-                prepared.made[_name(Predicted())] = Predicted().prepare_from(workspace, model, ids[:SAMPLES], answered)
+                if not prepared.linear:
+                    made = Predicted().prepare_from(workspace, model, ids[:SAMPLES], answered)
+                    prepared.made[_name(Predicted())] = made
             prepared.known = answered.retained
             prepared.by_heart = HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART
         if not prepared.by_heart:
@@ -103,7 +105,8 @@ class Auto:
         made = _made(workspace, prepared, choice.method, model, prepared.ids[~torch.isin(prepared.ids, earlier)])
         done = choice.method.apply(workspace, made, model, removal)
         said = f"method {_name(choice.method)} was chosen, since {choice.why}"
-        return dataclasses.replace(done, shortened="; ".join(filter(None, [said, prepared.note, done.shortened])))
+        note = NOT_AT_MINIMUM if prepared.linear else ""
+        return dataclasses.replace(done, shortened="; ".join(filter(None, [said, note, done.shortened])))
 
 
 def choose(workspace: Workspace, *, exactly: bool = True) -> Choice:
@@ -166,14 +169,16 @@ def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Remo
     others = int((left.classes == label).sum()) * len(removal.residual) / max(1, len(left))  # as a sample tells
     if not bool(torch.isin(left.classes, asked.classes).any()) and _none_is_left(task, asked.classes, removal):
         return Choice(Drift.of_class(), "no sample of their class is left")
+    if prepared.linear:
+        return Choice(Calibrated(), "of a linear model its direction is right for all requests")
     share = most / (most + others)
     if 2 * most > len(asked) and share > MOST_OF_CLASS:
-        return Choice(Predicted(), f"{share:.0%} of class {label} go at once")
+        return Choice(Predicted(settle=True), f"{share:.0%} of class {label} go at once")
     if prepared.by_heart:
         return Choice(Predicted(), "the model knows its training samples by heart")
     if len(left) and 2 * int((asked.values < left.values.quantile(HARD)).sum()) > len(asked):
-        return Choice(Calibrated(), "they are hard samples, of which its direction is right more often")
-    return Choice(Predicted(), "held-out samples tell how strongly the model holds on to training samples")
+        return Choice(Calibrated(settle=True), "they are hard samples, of which its direction is right more often")
+    return Choice(Predicted(settle=True), "held-out samples tell how strongly the model holds on to training samples")
 
 
 def _none_is_left(task: Task, classes: Tensor, removal: Removal) -> bool:

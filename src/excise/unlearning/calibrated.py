@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from excise._support.checks import positive, whole
+from excise._support.checks import require, whole
 from excise._support.names import fill_in
 from excise._support.progress import Stages
 from excise.curvature.strategies import Cached, Curvature, InverseCurvature, curvature_named
+from excise.errors import NothingForgotten
 from excise.slices.slices import Block
 from excise.task.ids import all_but
 from excise.task.task import evaluating
-from excise.unlearning.drift import Drift
+from excise.unlearning.direction import influence
 from excise.unlearning.exchangeability import Length, length_by_exchangeability, nothing_to_forget
 from excise.unlearning.guard import Retained
 from excise.unlearning.method import Applied, Removal, Workspace, register
 from excise.unlearning.selection import AllSlices, SliceSelection, selection_named
-from excise.unlearning.step import Step
+from excise.unlearning.settling import SETTLED, settle
+from excise.unlearning.step import Step, take
 
 
 @dataclass(frozen=True)
@@ -48,27 +51,18 @@ class Calibrated:
     which takes as long as so many requests."""
     groups: int = 8
     """Of random retained samples that are forgotten on trial."""
-    lr: float | None = None
-    """Learning rate of one pass over the retained samples, during which the step is taken: about what the training
-    ended with. It brings back what the step harms where many like samples are forgotten. None for no pass."""
+    settle: bool = False
+    """Whether a gentle pass over retained samples follows, which brings back what the step harms (see ``settling``)."""
 
     heeds_guard: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         fill_in(self, curvature=curvature_named(self.curvature), selection=selection_named(self.selection))
         whole(self.groups, "groups")
-        if self.lr is not None:
-            positive(self.lr, "lr")
+        require(isinstance(self.settle, bool), "settle", self.settle, "True or False")
 
-    def _step(self, size: float = 1.0) -> Step:
-        return Step(self.selection, self.curvature, size)
-
-    def _taken(self, length: float) -> Step | Drift:
-        """The step at this length, in a pass or without one."""
-        if self.lr is None:
-            return self._step(length)
-        chosen = None if isinstance(self.selection, AllSlices) else self.selection
-        return Drift(push=length, lr=self.lr, curvature=self.curvature, selection=chosen)
+    def _step(self) -> Step:
+        return Step(self.selection, self.curvature)
 
     def check(self, workspace: Workspace) -> None:
         """Refuse a model that can't be sliced, where the curvature knows slices only."""
@@ -98,12 +92,26 @@ class Calibrated:
         length = prepared.length
         if length.value == 0:
             raise nothing_to_forget(length.known_loss, length.held_out_loss)
-        done = self._taken(length.value).apply(workspace, prepared.inverse, model, removal)
+        done = self._taken(workspace, prepared, model, removal)
         said = f"the step has {length.value:.2g} of Newton's length, at which forgotten samples look like held-out ones"
         if not length.reached:
             said = f"the step has {length.value:.2g} of Newton's length, and held-out samples would ask for more"
         words = "; ".join(filter(None, [said, done.shortened]))
         return dataclasses.replace(done, share=length.value * done.share, shortened=words)
+
+    def _taken(self, workspace: Workspace, prepared: CurvatureAndLength, model: nn.Module, removal: Removal) -> Applied:
+        """The step at its length, settled if that is asked for and the guard allows it."""
+        inverse, step = prepared.inverse, self._step()
+        picked = step.select(workspace, inverse, model, removal)
+        block = step.block(workspace, model, picked)
+        removal.stages.begin("taking the step")
+        direction = prepared.length.value * influence(workspace, inverse, model, block, removal)
+        to_take = workspace, model, removal, picked, block, direction
+        if self.settle:
+            with suppress(NothingForgotten):  # then the pass itself may be what harms
+                done = take(*to_take, lambda: settle(workspace.task, model, block, removal, inverse.trace))
+                return dataclasses.replace(done, shortened="; ".join(filter(None, [SETTLED, done.shortened])))
+        return take(*to_take)
 
 
 def _on_trial(workspace: Workspace, group: Tensor) -> Removal:

@@ -64,6 +64,8 @@ class Linearised:
     """All of them."""
     by: tuple[Whitening, ...]
     """The curvature C · n, with n the mass of the retained samples: how many, where all count the same."""
+    trace: float
+    """Of C."""
 
     @staticmethod
     def of(task: Task, model: nn.Module, slices: Slices, ids: Tensor, *, mass: float, seed: int) -> Linearised:
@@ -71,7 +73,7 @@ class Linearised:
         found = kfac.cache(task, model, slices, ids, exact=0, seed=seed)
         damping = max(DAMPING * found.trace, torch.finfo(torch.float32).tiny)
         block = slices.block(range(len(slices)))
-        return Linearised(task, slices, block, found.whitenings(block, damping, mass))
+        return Linearised(task, slices, block, found.whitenings(block, damping, mass), found.trace)
 
     def most_rows(self, model: nn.Module) -> int:
         """How many samples' gradients fit."""

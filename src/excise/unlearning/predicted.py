@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from excise._support.checks import whole
+from excise._support.checks import require, whole
 from excise.curvature import kfac
 from excise.curvature.margins import Margins, has_margins, margins
 from excise.errors import NeverSupportedError
@@ -20,6 +20,7 @@ from excise.unlearning.exchangeability import HeldOutLoss, held_out_ids, nothing
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.linearised import Gradients, Linearised, Request, forgotten_on_trial, kernel_among, strength
 from excise.unlearning.method import Applied, Removal, Workspace, register
+from excise.unlearning.settling import SETTLED, settle
 from excise.unlearning.step import nothing_forgotten
 from excise.unlearning.suitability import warn_of_untouched
 
@@ -88,6 +89,8 @@ class Predicted:
     """How many of them resist in a request,"""
     harmed: int = 64
     """and how many of those that a step without their resistance would harm most."""
+    settle: bool = False
+    """Whether a gentle pass over retained samples follows, which brings back what the step harms (see ``settling``)."""
 
     heeds_guard: ClassVar[bool] = True
 
@@ -95,6 +98,7 @@ class Predicted:
         whole(self.trial, "trial")
         whole(self.resisting, "resisting")
         whole(self.harmed, "harmed", 0)
+        require(isinstance(self.settle, bool), "settle", self.settle, "True or False")
 
     def check(self, workspace: Workspace) -> None:
         """Refuse a model that can't be sliced, and a loss without margins."""
@@ -146,14 +150,17 @@ class Predicted:
         request = _request(prepared, model, removal)
         _go(prepared, model, start, request, 1.0, FIRST_ROUNDS)
         request = self._with_harmed(prepared, model, request, removal, start)
-        share = 1.0
-        while share >= LEAST_SHARE:
-            removal.stages.begin("taking the step")
-            _go(prepared, model, start, request, share, ROUNDS)
-            losses = removal.retained.of_each(model)
-            if removal.retained.keeps(model, losses):
-                return Applied(set(every.numbers), {}, share, _said(prepared, share), losses)
-            share *= SHORTER
+        for settled in (True, False) if self.settle else (False,):  # a pass may itself be what harms
+            share = 1.0
+            while share >= LEAST_SHARE:
+                removal.stages.begin("taking the step")
+                _go(prepared, model, start, request, share, ROUNDS)
+                if settled:
+                    settle(workspace.task, model, prepared.network.block, removal, prepared.network.trace)
+                losses = removal.retained.of_each(model)
+                if removal.retained.keeps(model, losses):
+                    return Applied(set(every.numbers), {}, share, _said(prepared, share, settled), losses)
+                share *= SHORTER
         raise nothing_forgotten(workspace, every, removal, "step")
 
     def _with_harmed(
@@ -215,7 +222,7 @@ def _teach(
         move(model, start, network.block.scatter(step, start))
 
 
-def _said(prepared: Prepared, share: float) -> str:
+def _said(prepared: Prepared, share: float, settled: bool) -> str:
     words = "the answers are those predicted for a model that never saw the samples"
     if prepared.by_heart:
         words = (
@@ -223,4 +230,4 @@ def _said(prepared: Prepared, share: float) -> str:
         )
     if share < 1:
         words += f"; the step went {share:.2g} of the way there, to protect the retained samples"
-    return words
+    return f"{words}; {SETTLED}" if settled else words

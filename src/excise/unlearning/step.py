@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from excise._support.checks import positive
 from excise.curvature.strategies import Cached, InverseCurvature
 from excise.errors import NothingForgotten
+from excise.slices.slices import Block
 from excise.task.parameters import move, trainable
 from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.direction import NewtonMethod, influence
@@ -42,18 +44,33 @@ class Step(NewtonMethod):
         block = self.block(workspace, model, picked)
         removal.stages.begin("taking the step")
         direction = self.size * influence(workspace, prepared, model, block, removal)
-        start, retained = copy.deepcopy(trainable(model)), removal.retained
-        share = 1.0 if retained.guard is None else _trusted(block.gather(start), direction)
-        guarded = False
-        for _ in range(MOST_TRIES):
-            move(model, start, block.scatter(share * direction, start))
-            losses = retained.of_each(model)
-            loss = retained.mean(losses)
-            if loss <= retained.limit and retained.keeps_answers(model):
-                return Applied(set(picked.numbers), picked.scores, share, why_shorter(share, guarded), losses)
-            guarded = True
-            share *= shorter(retained.limit - retained.before, loss - retained.before)
-        raise nothing_forgotten(workspace, picked, removal, "step")
+        return take(workspace, model, removal, picked, block, direction)
+
+
+def take(
+    workspace: Workspace,
+    model: nn.Module,
+    removal: Removal,
+    picked: SelectedSlices,
+    block: Block,
+    direction: Tensor,
+    then: Callable[[], object] = lambda: None,
+) -> Applied:
+    """Take a step on the block, or as much of it as the guard allows; ``then`` is done before the guard looks."""
+    start, retained = copy.deepcopy(trainable(model)), removal.retained
+    share = 1.0 if retained.guard is None else _trusted(block.gather(start), direction)
+    guarded = False
+    for _ in range(MOST_TRIES):
+        move(model, start, block.scatter(share * direction, start))
+        then()
+        losses = retained.of_each(model)
+        loss = retained.mean(losses)
+        if loss <= retained.limit and retained.keeps_answers(model):
+            return Applied(set(picked.numbers), picked.scores, share, why_shorter(share, guarded), losses)
+        guarded = True
+        share *= shorter(retained.limit - retained.before, loss - retained.before)
+    move(model, start, {})
+    raise nothing_forgotten(workspace, picked, removal, "step")
 
 
 def why_shorter(share: float, guarded: bool) -> str:
