@@ -21,7 +21,7 @@ def fit_augmented(task: Task, ids: Tensor, *, epochs: int, lr: float, seed: int)
     thirds of the time.
     """
     model, generator = copy.deepcopy(task.model).train(), torch.Generator().manual_seed(seed)
-    model.to(memory_format=torch.channels_last)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     images, labels = task.train_set.tensors
     batches = math.ceil(len(ids) / BATCH)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=task.weight_decay)
@@ -33,7 +33,8 @@ def fit_augmented(task: Task, ids: Tensor, *, epochs: int, lr: float, seed: int)
             functional.cross_entropy(model(seen), labels[some]).backward()
             optimizer.step()
             schedule.step()
-    return model.to(memory_format=torch.contiguous_format).eval()
+    model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return model.eval()
 
 
 def augmented(images: Tensor, generator: torch.Generator) -> Tensor:

@@ -36,12 +36,14 @@ class MovedToCPUWarning(UserWarning):
 class InverseCurvature(Protocol):
     """Solves with a model's curvature."""
 
-    @property
-    def trace(self) -> float | None:
-        """Of the curvature; None where it is not known."""
-
     def solve(self, model: nn.Module, block: Block, gradient: Tensor, *, without: Collection[int]) -> Tensor:
         """(C + λI)⁻¹ gradient on the block, with C that of the retained samples, without some that are forgotten."""
+
+
+def trace_of(inverse: InverseCurvature) -> float | None:
+    """The trace of a curvature; None for those that don't know it."""
+    found: float | None = getattr(inverse, "trace", None)
+    return found
 
 
 class Curvature(Protocol):
@@ -207,10 +209,6 @@ class _Sampled:
     kind: Kind
     solver: Solver
 
-    @property
-    def trace(self) -> None:
-        return None
-
     def solve(self, model: nn.Module, block: Block, gradient: Tensor, *, without: Collection[int]) -> Tensor:
         retained = self.ids[~torch.isin(self.ids, torch.tensor(list(without), dtype=torch.long))]
         operator = curvature(self.task.with_model(model), model, block, retained, kind=self.kind)
@@ -225,8 +223,8 @@ class OnCPUIfTooLarge:
 
     @property
     def trace(self) -> float | None:
-        """As ``InverseCurvature.trace``."""
-        return self.inverse.trace
+        """As ``trace_of``."""
+        return trace_of(self.inverse)
 
     def solve(self, model: nn.Module, block: Block, gradient: Tensor, *, without: Collection[int]) -> Tensor:
         """As ``InverseCurvature.solve``."""

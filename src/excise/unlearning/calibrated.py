@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from excise._support.checks import require, whole
 from excise._support.names import fill_in
 from excise._support.progress import Stages
-from excise.curvature.strategies import Cached, Curvature, InverseCurvature, curvature_named
+from excise.curvature.strategies import Cached, Curvature, InverseCurvature, curvature_named, trace_of
 from excise.errors import NothingForgotten
 from excise.slices.slices import Block
 from excise.task.ids import all_but
@@ -109,7 +109,7 @@ class Calibrated:
         to_take = workspace, model, removal, picked, block, direction
         if self.settle:
             with suppress(NothingForgotten):  # then the pass itself may be what harms
-                done = take(*to_take, lambda: settle(workspace.task, model, block, removal, inverse.trace))
+                done = take(*to_take, lambda: settle(workspace.task, model, block, removal, trace_of(inverse)))
                 return dataclasses.replace(done, shortened="; ".join(filter(None, [SETTLED, done.shortened])))
         return take(*to_take)
 
