@@ -28,8 +28,8 @@ SAMPLES = 4000  # retained ones among which those that a step would harm are loo
 CURVATURE_SAMPLES = 1000
 GROUPS = 8  # of retained samples that are forgotten on trial
 BY_HEART = 0.25  # distance of predicted answers to held-out ones (Kolmogorov-Smirnov), from which on they are of no use
-ROUNDS = 4  # in which a model is moved to answers that are far from its own
-FIRST_ROUNDS = 2  # the same, to see which retained samples that harms
+ROUNDS = 4  # in which a model is moved to answers that are far from its own; half of it shows whom that harms
+SETTLED_ROUNDS = 2  # the same, where a pass follows
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
 
@@ -147,14 +147,14 @@ class Predicted:
         removal.stages.begin("predicting answers")
         every = SelectedSlices(tuple(range(len(workspace.slices))))
         start = copy.deepcopy(trainable(model))
-        request = _request(prepared, model, removal)
-        _go(prepared, model, start, request, 1.0, FIRST_ROUNDS)
+        request, rounds = _request(prepared, model, removal), SETTLED_ROUNDS if self.settle else ROUNDS
+        _go(prepared, model, start, request, 1.0, rounds // 2)
         request = self._with_harmed(prepared, model, request, removal, start)
         for settled in (True, False) if self.settle else (False,):  # a pass may itself be what harms
             share = 1.0
             while share >= LEAST_SHARE:
                 removal.stages.begin("taking the step")
-                _go(prepared, model, start, request, share, ROUNDS)
+                _go(prepared, model, start, request, share, rounds)
                 if settled:
                     settle(workspace.task, model, prepared.network.block, removal, prepared.network.trace)
                 losses = removal.retained.of_each(model)
