@@ -113,7 +113,7 @@ class DaskCrew:
 
 def _is_reachable(address: str) -> bool:
     """Whether this process can talk to the worker, which only the scheduler may be able to."""
-    from distributed.comm import get_address_host_port
+    from distributed.comm.addressing import get_address_host_port
 
     try:
         with socket.create_connection(get_address_host_port(address), timeout=LOOK):
