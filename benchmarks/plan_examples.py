@@ -1,6 +1,6 @@
 """What would it cost? ``python -m benchmarks.plan_examples`` plans works that are too large to be done here.
 
-ResNet-50 of images of 112 × 112 (``--size 224`` takes four times as long), by its configuration and with random
+ResNet-50 of images of 64 × 64 (``--size 224`` takes about ten times as long), by its configuration and with random
 weights, as if it had been trained on the 1,281,167 images of ImageNet for 90 epochs; and a search of columns in a table
 of 10⁸ × 10³. All of it is extrapolated from a few batches of each work on this machine, with one thread, in seconds of
 the processor, and the tables say from how much. With ``--check`` the same ways are held against works that are small
@@ -10,6 +10,7 @@ enough to be done: a pass over some of the images, an epoch of training, and a s
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -103,7 +104,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="for the plan of the network")
-    parser.add_argument("--size", type=int, default=112, help="of the images")
+    parser.add_argument("--size", type=int, default=64, help="of the images")
     parser.add_argument("--table-only", action="store_true")
     parser.add_argument("--check", action="store_true", help="do what is small enough, and compare")
     options = parser.parse_args()
@@ -114,7 +115,7 @@ def main() -> None:
         return
     if not options.table_only:
         bench = Bench(imagenet_resnet50(options.size), 1, options.seconds / WORKS, time.process_time, few=FEW)
-        found = plan_on(bench, 3, 64, leave_out=LEFT_OUT)
+        found = plan_on(bench, 3, 64, leave_out=LEFT_OUT, progress=sys.stderr.isatty())
         print(f"ImageNet in {options.size} × {options.size} pixels, ResNet-50. Extrapolated.")
         print(f"A retraining is of one epoch; times {EPOCHS} for a training.\n")
         print(markdown(found), "\n")

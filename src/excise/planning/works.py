@@ -39,6 +39,7 @@ from excise.unlearning.step import Step
 from excise.unlearning.unlearner import Unlearner
 
 FEW = 64  # samples of a work that is measured in part
+IN_TRAINING = 64  # samples that a training is measured on at least: in small batches each takes longer
 STEPS = 8  # of a training, that are measured first
 MOST_AUDITED = 3  # models that an audit is measured with, beside the two that are given
 FIRST_PARTS = 8  # of so many samples, that an audit is measured on first
@@ -63,11 +64,18 @@ class Bench:
     """Samples of a work that is measured in part."""
 
     def estimate(
-        self, set_up: Callable[[int], Callable[[], object]], size: int, *, start: int, most: int | None = None
+        self,
+        set_up: Callable[[int], Callable[[], object]],
+        size: int,
+        *,
+        start: int,
+        most: int | None = None,
+        streams: bool = False,
     ) -> Estimate:
         """What a work of this size takes."""
+        how = {"start": start, "budget": self.budget, "clock": self.clock, "most": most, "streams": streams}
         with quiet():
-            return estimate(set_up, size, start=start, budget=self.budget, clock=self.clock, most=most)
+            return estimate(set_up, size, **how)  # type: ignore[arg-type]
 
     @property
     def count(self) -> int:
@@ -228,7 +236,7 @@ def drift_request(bench: Bench, prepared: Estimate) -> Estimate:
 
     most = math.ceil(left / size)
     first = max(1, STEPS * bench.few // FEW)
-    found = bench.estimate(set_up, steps, start=min(first, most), most=most)
+    found = bench.estimate(set_up, steps, start=min(first, most), most=most, streams=True)
     return found.plus(fixed.seconds, fixed.memory)
 
 
@@ -240,7 +248,8 @@ def certificate(bench: Bench) -> Estimate:
         ids = torch.arange(bench.request, bench.request + count)
         return lambda: certified(task, task.model, ids)
 
-    return bench.estimate(set_up, bench.count - bench.request, start=max(1, 4 * batch * bench.few // FEW))
+    start = max(1, 4 * batch * bench.few // FEW)
+    return bench.estimate(set_up, bench.count - bench.request, start=start, streams=True)
 
 
 def retraining(bench: Bench) -> Estimate:
@@ -258,7 +267,7 @@ def retraining(bench: Bench) -> Estimate:
 
         return work
 
-    return bench.estimate(set_up, bench.count - bench.request, start=bench.few)
+    return bench.estimate(set_up, bench.count - bench.request, start=max(bench.few, IN_TRAINING), streams=True)
 
 
 def auditing(bench: Bench, retrainings: int) -> Estimate:
