@@ -37,12 +37,12 @@ DATA = default_folder()
 REQUEST, RETRAININGS = 2, 3
 
 
-def cifar_resnet20(samples: int = 3000, epochs: int = 2) -> Task:
-    """The network with the weights that it was trained to, and some images; its recipe trains a new one, shortly."""
+def cifar_resnet20(samples: int = 400, epochs: int = 1) -> Task:
+    """The network with the weights that it was trained to, and few images; its recipe trains a new one, shortly."""
     images, labels = load_cifar(DATA / "cifar-10-batches-bin", "train")
     others, truth = load_cifar(DATA / "cifar-10-batches-bin", "test")
     train = TensorDataset(normalised(images[:samples]), torch.tensor(labels[:samples]))
-    test = TensorDataset(normalised(others[:1000]), torch.tensor(truth[:1000]))
+    test = TensorDataset(normalised(others[:200]), torch.tensor(truth[:200]))
     model = resnet20(next((DATA / "weights").glob("resnet20-*.pt")))
     task = Task(model, nn.CrossEntropyLoss(), train, test, weight_decay=1e-4)
 
@@ -113,7 +113,7 @@ def planned(told: Plan, work: str, processes: int) -> tuple[float | None, Work]:
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tasks", nargs="*", default=list(TASKS), choices=[*TASKS, []])
+    parser.add_argument("tasks", nargs="*", choices=[*TASKS, []])
     parser.add_argument("--seconds", type=float, default=60.0, help="for each plan")
     parser.add_argument("--wall", action="store_true", help="by the clock on the wall")
     parser.add_argument("--processes", type=int, default=1, help="that share the works out")

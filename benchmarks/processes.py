@@ -47,7 +47,7 @@ Found = dict[str, Any]
 def network(name: str, folder: Path, samples: int = 1000) -> Task:
     """A trained network and its data; its weights are made once, and read by all processes."""
     if name == "MiniLM":
-        return _minilm(folder, 200)
+        return _minilm(folder)
     if name == "MLP":
         digits, labels = load_mnist(DATA / "mnist")
         pixels, decay = torch.tensor(digits), 1e-3
@@ -62,7 +62,8 @@ def network(name: str, folder: Path, samples: int = 1000) -> Task:
     return task if name == "ResNet-20" else _trained(task, folder / f"{name}.safetensors", epochs=5)
 
 
-def _minilm(folder: Path, samples: int) -> Task:
+def _minilm(folder: Path, samples: int = 48, words: int = 16) -> Task:
+    """Few and short texts, fewer than a batch: gradients are not divided then, but observations and searches are."""
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
@@ -72,10 +73,10 @@ def _minilm(folder: Path, samples: int) -> Task:
     logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(model_folder(), local_files_only=True)
     everything = load_clauses(DATA / "ledgar" / CLAUSES)  # by label, so that some are drawn
-    drawn = torch.randperm(len(everything), generator=torch.Generator().manual_seed(0))[: samples + 60]
-    clauses = [everything[place] for place in drawn.tolist()]
+    drawn = torch.randperm(len(everything), generator=torch.Generator().manual_seed(0))[: samples + 16]
+    clauses = [(" ".join(text.split()[:words]), label) for text, label in (everything[i] for i in drawn.tolist())]
     labels = sorted({label for _, label in clauses})
-    data = encoded(tokenizer, clauses, labels)
+    data = encoded(tokenizer, clauses, labels, length=2 * words)
     tokens = TokenReplacement.for_tokenizer(tokenizer)
     model = pretrained(model_folder(), len(labels), 0)
     task = Task(model, LOSS, data[:samples], data[samples:], weight_decay=1e-3, perturbation=tokens)
@@ -103,7 +104,8 @@ def same(name: str, folder: Path) -> tuple[Found, dict[str, Tensor]]:
         "drift": Drift(),
     }
     for work, method in works.items():
-        done = Unlearner(task, method, guard=None, n_jobs=1).forget(GONE[:20])  # whole steps
+        gone = GONE[: 4 if name == "MiniLM" else 20]
+        done = Unlearner(task, method, guard=None, n_jobs=1).forget(gone)  # whole steps
         found[work] = {"slices": done.slices, "certificate": done.certificate.gradient_norm}
         weights |= {f"{work}/{key}": one.detach().clone() for key, one in done.model.named_parameters()}
     return found, weights

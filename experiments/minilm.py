@@ -58,9 +58,11 @@ def load_clauses(path: Path) -> list[tuple[str, str]]:
     return [(row["provision"], row["label"][0]) for row in rows]
 
 
-def encoded(tokenizer: Any, clauses: Sequence[tuple[str, str]], labels: Sequence[str]) -> list[Sample]:
+def encoded(
+    tokenizer: Any, clauses: Sequence[tuple[str, str]], labels: Sequence[str], length: int = LENGTH
+) -> list[Sample]:
     texts = [text for text, _ in clauses]
-    tokens = tokenizer(texts, truncation=True, max_length=LENGTH, padding="max_length", return_tensors="pt")
+    tokens = tokenizer(texts, truncation=True, max_length=length, padding="max_length", return_tensors="pt")
     numbers = torch.tensor([labels.index(label) for _, label in clauses])
     pieces = zip(tokens["input_ids"], tokens["attention_mask"], numbers, strict=True)
     return [{"input_ids": ids, "attention_mask": mask, "labels": label} for ids, mask, label in pieces]

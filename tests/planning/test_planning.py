@@ -12,6 +12,7 @@ from toy_classifier import classifier
 
 from excise import Descent, InputError, Step, Task, Unlearner, fit
 from excise.planning import plan, scaling, works
+from excise.planning.planning import plan_on
 from excise.planning.scaling import Line, estimate
 from excise.planning.searches import plan_search, size_of_table
 from excise.planning.stopwatch import Taken, bytes_kept, most_memory, taken
@@ -208,6 +209,32 @@ def test_a_plan_by_parts_agrees_with_what_is_done(task, monkeypatch):
         done[name] = taken(lambda: unlearner.forget([next(ids), next(ids)]), time.process_time)  # noqa: B023
     for name, one in done.items():
         assert one.seconds / 2 < planned[name].seconds < 2 * one.seconds, name
+
+
+def test_a_request_by_parts_has_the_whole_guard(task, monkeypatch):
+    """Of a guard that takes a second for every sample that it is given: 64 of the part, 400 of the task."""
+    monkeypatch.setattr(works, "_requests", lambda *given: lambda: given[3])
+    monkeypatch.setattr(scaling, "taken", lambda work, _: Taken(float(work()), 7.0))
+    bench = Bench(task, 2, 1e-6, time.process_time)
+    assert works._guarding(bench, scaling.Estimate(0, 0, 1.0)) == (0.0, 0.0)
+    assert works._guarding(bench, scaling.Estimate(0, 0, 0.5)) == (pytest.approx(400 - 64), 7.0)
+
+
+def test_learning_again_is_counted_to_the_end(task, monkeypatch):
+    asked = []
+    monkeypatch.setattr(works, "relearn_steps", lambda *_, **options: asked.append(options["most"]))
+    monkeypatch.setattr(works, "taken", lambda work, _: (work(), Taken(16.0, 0.0))[1])
+    assert works._learning_again(Bench(task, 2, 1.0, time.process_time)) == 16.0 / asked[0] * 99
+
+
+@pytest.mark.slow
+def test_works_can_be_left_out_and_measured_on_fewer_samples(task):
+    bench = Bench(task, 1, 0.05, time.process_time, few=8)
+    out = ("prepare (default)", "request (default)", "request (steps=3)", "request (drift)")
+    found = plan_on(bench, 2, 2, leave_out=out)
+    assert set(found.names) == {"prepare (step)", "request (step)", "certificate", "retraining", "audit of 2 retrained"}
+    assert set(found.on_workers) == {"prepare (step)", "certificate", "audit with 2 retrainings"}
+    assert all(work.seconds for work in found.works)
 
 
 def test_a_work_that_cannot_be_done_says_why(task):

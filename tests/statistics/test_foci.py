@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from excise import codec, codec_test, foci, lcodec, lfoci, xi
+from excise._support.checks import apart_from
 
 
 def noise_table(seed, n=100, p=3):
@@ -106,11 +107,28 @@ def test_noise_hides_what_is_finer_than_it():
 def test_lfoci_with_noise_is_lfoci_of_noisy_columns():
     X, _ = noise_table(0, n=200, p=6)
     y = X[:, 1] * X[:, 3]
-    noisy = X + np.random.default_rng(3).normal(0, 0.2, X.shape)
+    noisy = X + apart_from(np.random.default_rng(3)).normal(0, 0.2, X.shape)
     expected = foci(noisy, y)
     found = lfoci(X, y, noise=0.2, random_state=3)
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42])
+def test_noise_is_not_the_table_once_more(seed):
+    """Noise as large as the values, of which then half is left to tell y by: T is 0.3, not the 0.99 of clear values."""
+    x = np.random.default_rng(seed).normal(size=1000)
+    assert lcodec(x, x, noise=1.0, random_state=seed) < 0.4
+    assert lfoci(x, x, noise=1.0, random_state=seed).totals[0] < 0.4
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42])
+def test_ties_are_not_broken_by_the_numbers_that_made_the_table(seed):
+    x = np.random.default_rng(seed).random(1000)
+    labels = (x > 0.5).astype(int)
+    assert lcodec(labels, x, perturb="all", random_state=seed) == pytest.approx(0.5, abs=0.1)  # 1 - 1/2
+    order = np.argsort(np.random.default_rng(seed).permutation(1000))
+    assert xi(np.zeros(1000), order, random_state=seed) == pytest.approx(0, abs=0.1)
 
 
 def rejections(draw, repetitions):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 
 import joblib
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from excise import InputError, WorkersLostError, foci, lfoci
-from excise.statistics import _crew, _dask_crew, _joblib_crew
+from excise.statistics import _crew, _dask_crew, _dask_marks, _joblib_crew
+from excise.statistics._dask_marks import Exchange, sharing
 from excise.statistics._joblib_crew import JoblibCrew
 
 
@@ -215,6 +217,52 @@ def test_a_killed_worker_of_a_cluster_costs_its_block(cluster, monkeypatch, tmp_
     same(foci(X, y, random_state=0, max_features=4, backend="dask"), foci(X, y, random_state=0, max_features=4))
     assert (tmp_path / "died").exists()
     cluster.wait_for_workers(2, timeout=60)
+
+
+def find_or_wait(channel, finds):
+    """A worker in a step: it finds a column that reaches 5, or waits until another has."""
+    with sharing(channel, np.ones(1)) as (mark, tell):
+        if finds:
+            mark[0] = 5
+            tell(1.0)
+        deadline = time.monotonic() + 20
+        while mark[0] < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return float(mark[0])
+
+
+@pytest.mark.slow
+def test_a_worker_hears_what_another_finds_in_the_same_step(cluster):
+    addresses = sorted(cluster.ncores())
+    exchange = Exchange(cluster)
+    with exchange.step() as channel:
+        waiting = cluster.submit(find_or_wait, channel, False, workers=[addresses[0]], pure=False)
+        while not any(cluster.processing().values()):
+            time.sleep(0.01)
+        time.sleep(0.5)  # it has begun
+        finding = cluster.submit(find_or_wait, channel, True, workers=[addresses[1]], pure=False)
+        assert cluster.gather([waiting, finding]) == [5, 5]
+    assert list(cluster.run(lambda: len(_dask_marks._SCANNED)).values()) == [0, 0]
+
+
+def test_a_mark_of_another_step_is_not_heard():
+    own = np.ones(1)
+    _dask_marks._SCANNED["topic", 2] = [own]
+    try:
+        for channel, mark, expected in ((("topic", 1), 5, 1), (("topic", 2), 3, 3), (("topic", 2), 2, 3)):
+            _dask_marks.hear(channel, mark)
+            assert own[0] == expected
+    finally:
+        _dask_marks._SCANNED.clear()
+
+
+def test_workers_that_only_the_scheduler_can_reach_are_known():
+    pytest.importorskip("distributed")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        assert _dask_crew._is_reachable(address)
+    assert not _dask_crew._is_reachable(address)
+    assert not _dask_crew._is_reachable("inproc://10.0.0.1/2/3")
 
 
 @pytest.mark.slow

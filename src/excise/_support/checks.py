@@ -77,6 +77,15 @@ def key(rng: np.random.Generator) -> np.uint64:
     return rng.integers(2**64, dtype=np.uint64)
 
 
+def apart_from(rng: np.random.Generator) -> np.random.Generator:
+    """A stream of its own, since a table may be made from the same seed: its numbers must not be drawn once more.
+
+    >>> bool(apart_from(np.random.default_rng(0)).random() == np.random.default_rng(0).random())
+    False
+    """
+    return np.random.default_rng([int(key(rng)), 1])
+
+
 def choice(value: Any, options: Sequence[str], name: str) -> str:
     """One of the options, or an error that suggests the nearest."""
     if value in options:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from excise import processes
+from excise.curvature.backwards import pulled_back
 from excise.curvature.factors import Diagonal, KroneckerFactors
 from excise.curvature.low_rank import leading_directions
 from excise.curvature.sample_rows import Calls, capturing, one_by_one
@@ -157,9 +158,7 @@ def _at_outputs(
     """The gradients at all outputs of each layer: of all layers, since other processes may keep the rest."""
     outputs = task.outputs(model, task.batch(samples))[0]
     watched = [output for seen in calls for _, output in seen]
-    gradients = iter(
-        torch.autograd.grad(outputs, watched, cotangents, allow_unused=True, materialize_grads=True) if watched else ()
-    )
+    gradients = iter(pulled_back(outputs, watched, cotangents))
     by_layer = [[next(gradients) for _ in seen] for seen in calls]
     for seen in calls:
         seen.clear()

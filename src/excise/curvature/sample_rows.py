@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from excise import processes
+from excise.curvature.backwards import pulled_back
 from excise.curvature.rows import DenseRows, OuterRows, Rows, joined, parts_of
 from excise.slices.layers import Layer
 from excise.slices.slices import LayerBlock, Slices
@@ -72,7 +73,7 @@ def one_by_one(
     for sample, cotangent in zip(samples, cotangents, strict=True):
         with torch.enable_grad():
             output = task.outputs(model, task.batch([int(sample)]))[0]
-            gradients = _gradients(output, list(weights.values()), cotangent[None])
+            gradients = pulled_back(output, list(weights.values()), cotangent[None])
         tensors = dict(zip(weights, gradients, strict=True))
         yield [in_single(block.take(tensors)) for block in blocks]
 
@@ -96,8 +97,8 @@ def _rows_of_batch(
         outputs = task.outputs(model, task.batch(samples))[0]
         seen = [list(of_layer) for of_layer in calls]
         watched = [output for of_layer in seen for _, output in of_layer]
-        deltas = iter(_gradients(outputs, watched, cotangents, retain_graph=True))
-        truth = _gradients(outputs, list(weights.values()), signs[:, None] * cotangents)
+        deltas = iter(pulled_back(outputs, watched, cotangents, retain_graph=True))
+        truth = pulled_back(outputs, list(weights.values()), signs[:, None] * cotangents)
     tensors, found = dict(zip(weights, truth, strict=True)), {}
     for (number, (layer, block)), of_layer in zip(asked.items(), seen, strict=True):
         module = model.get_submodule(layer.module)
@@ -152,14 +153,3 @@ def _agree(rows: Rows, signs: Tensor, truth: Tensor) -> bool:
 def _weights(model: nn.Module, blocks: Sequence[LayerBlock]) -> dict[str, nn.Parameter]:
     used = {rows.parameter for block in blocks for rows in block.parts}
     return {name: weight for name, weight in trained_parameters(model).items() if name in used}
-
-
-def _gradients(
-    outputs: Tensor, of: Sequence[Tensor], cotangents: Tensor, *, retain_graph: bool = False
-) -> tuple[Tensor, ...]:
-    """Of what has no influence on the outputs: 0."""
-    if not of:
-        return ()
-    return torch.autograd.grad(
-        outputs, list(of), cotangents, retain_graph=retain_graph, allow_unused=True, materialize_grads=True
-    )

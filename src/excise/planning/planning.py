@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -100,17 +100,24 @@ def plan(
     whole(workers, "workers")
     whole(request, "request")
     positive(seconds, "seconds")
-    bench = Bench(task, request, seconds / WORKS, clock)
+    return plan_on(Bench(task, request, seconds / WORKS, clock), retrainings, workers, progress=progress)
+
+
+def plan_on(
+    bench: Bench, retrainings: int, workers: int, *, leave_out: Collection[str] = (), progress: bool = False
+) -> Plan:
+    """The same on a bench of one's own, for tasks of which even a few batches take long; some works may be left out."""
     with Stages(enabled=progress) as stages:
         found: dict[str, Work] = {}
         for name, work in _works(bench, retrainings, found).items():
-            stages.begin(name)
-            found[name] = _tried(name, work)
+            if name not in leave_out:
+                stages.begin(name)
+                found[name] = _tried(name, work)
     counts = _counts(workers)
-    divided = {name: {count: found[name].on(count) for count in counts} for name in DIVIDED}
+    divided = {name: {count: found[name].on(count) for count in counts} for name in DIVIDED if name in found}
     divided[f"audit with {retrainings} retrainings"] = {count: _audit(found, retrainings, count) for count in counts}
-    size = sum(weight.numel() for weight in trainable(task.model).values())
-    return Plan(len(task.train_set), size, request, retrainings, tuple(found.values()), divided)
+    size = sum(weight.numel() for weight in trainable(bench.task.model).values())
+    return Plan(bench.count, size, bench.request, retrainings, tuple(found.values()), divided)
 
 
 Estimated = Estimate | tuple[Estimate, int]

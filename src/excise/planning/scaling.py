@@ -61,7 +61,14 @@ class Line:
 
 
 def estimate(
-    set_up: Measure, size: int, *, start: int, budget: float, clock: Clock = time.perf_counter, most: int | None = None
+    set_up: Measure,
+    size: int,
+    *,
+    start: int,
+    budget: float,
+    clock: Clock = time.perf_counter,
+    most: int | None = None,
+    streams: bool = False,
 ) -> Estimate:
     """What a work of this size takes, in about ``budget`` seconds.
 
@@ -72,6 +79,7 @@ def estimate(
         budget: Seconds, of all that is measured together.
         clock: Which seconds.
         most: The largest size that can be measured; None for that which is asked about.
+        streams: Whether its memory is that of a batch, however many there are.
     """
     largest = min(size, most or size)
     first = min(start, largest)
@@ -91,8 +99,8 @@ def estimate(
     line = Line((first, second), (before.seconds, after.seconds))
     if largest == size and second < size and line.at(size) <= budget:
         return _whole(set_up, size, clock, first, before)
-    memory = Line((first, second), (before.memory, after.memory))
-    return Estimate(line.at(size), memory.at(size), second / size, line.slope * size)
+    memory = Line((first, second), (before.memory, after.memory)).at(second if streams else size)
+    return Estimate(line.at(size), max(before.memory, memory), second / size, line.slope * size)
 
 
 def _whole(set_up: Measure, size: int, clock: Clock, first: int, before: Taken) -> Estimate:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from excise.errors import NothingForgotten
 from excise.evidence.auditing import audit
 from excise.evidence.duplicates import near_duplicates
 from excise.evidence.effort import Effort
+from excise.evidence.relearning import relearn_steps
 from excise.planning.scaling import Estimate, Line, estimate
 from excise.planning.stopwatch import Clock, bytes_kept, taken
 from excise.privacy.claims import certified
@@ -27,19 +29,23 @@ from excise.task.parameters import trainable
 from excise.task.task import Task, evaluating
 from excise.training.loop import fit
 from excise.training.retraining import fresh, seeded
+from excise.unlearning.answers import MOST as ANSWERS
 from excise.unlearning.descent import Descent
 from excise.unlearning.drift import Drift, batch_size_of, drift
-from excise.unlearning.method import Method
+from excise.unlearning.method import Applied, Method, Removal, Unprepared, Workspace
 from excise.unlearning.predicted import SAMPLES as OF_DEFAULT
 from excise.unlearning.selection import AllSlices
 from excise.unlearning.step import Step
 from excise.unlearning.unlearner import Unlearner
 
 FEW = 64  # samples of a work that is measured in part
+IN_TRAINING = 64  # samples that a training is measured on at least: in small batches each takes longer
 STEPS = 8  # of a training, that are measured first
 MOST_AUDITED = 3  # models that an audit is measured with, beside the two that are given
 FIRST_PARTS = 8  # of so many samples, that an audit is measured on first
 STEPS_TAKEN = 3  # by a request of several steps
+LITTLE = Effort(relearn_steps=1)  # stand-ins say nothing of how long models learn again, which is counted besides
+NEVER = -1e30  # a loss that no training gets to
 NOISE = 1e-3  # share of the weights by which stand-ins of retrained models differ
 
 
@@ -54,13 +60,22 @@ class Bench:
     """Seconds for each work, about."""
     clock: Clock
     seed: int = 0
+    few: int = FEW
+    """Samples of a work that is measured in part."""
 
     def estimate(
-        self, set_up: Callable[[int], Callable[[], object]], size: int, *, start: int, most: int | None = None
+        self,
+        set_up: Callable[[int], Callable[[], object]],
+        size: int,
+        *,
+        start: int,
+        most: int | None = None,
+        streams: bool = False,
     ) -> Estimate:
         """What a work of this size takes."""
+        how = {"start": start, "budget": self.budget, "clock": self.clock, "most": most, "streams": streams}
         with quiet():
-            return estimate(set_up, size, start=start, budget=self.budget, clock=self.clock, most=most)
+            return estimate(set_up, size, **how)  # type: ignore[arg-type]
 
     @property
     def count(self) -> int:
@@ -70,6 +85,10 @@ class Bench:
     def part(self, count: int) -> Task:
         """The task with so many of its samples, drawn at random; all of it where that is all."""
         return self.task if count >= self.count else part_of(self.task, self.order[:count])
+
+    def fitting(self, size: int) -> int:
+        """The size of a part, or a larger one where requests need that."""
+        return max(size, 4 * self.request)
 
     @property
     def order(self) -> Tensor:
@@ -114,7 +133,7 @@ def preparation(bench: Bench, method: Method | str) -> tuple[Estimate, int]:
 
         return work
 
-    return bench.estimate(set_up, min(most, bench.count), start=FEW), kept[0]
+    return bench.estimate(set_up, min(most, bench.count), start=bench.few), kept[0]
 
 
 def step_request(bench: Bench, prepared: Estimate) -> Estimate:
@@ -126,7 +145,7 @@ def step_request(bench: Bench, prepared: Estimate) -> Estimate:
         chosen = replace(selection, copies=copies) if hasattr(selection, "copies") else selection  # type: ignore[type-var]
         return _requests(bench, Step(chosen), prepared)
 
-    return bench.estimate(set_up, most, start=max(8, most // 4))
+    return bench.estimate(set_up, most, start=max(8, most // 4)).plus(*_guarding(bench, prepared))
 
 
 def default_request(bench: Bench, prepared: Estimate) -> Estimate:
@@ -134,7 +153,9 @@ def default_request(bench: Bench, prepared: Estimate) -> Estimate:
     most = min(OF_DEFAULT, bench.count)
     if prepared.measured_at == 1:
         return bench.estimate(lambda _: _requests(bench, "auto", prepared), 1, start=1)
-    return bench.estimate(lambda size: _requests(bench, "auto", prepared, size), most, start=FEW, most=2 * FEW)
+    return bench.estimate(
+        lambda size: _requests(bench, "auto", prepared, size), most, start=bench.few, most=2 * bench.few
+    )
 
 
 def several_steps(bench: Bench) -> Estimate:
@@ -143,12 +164,12 @@ def several_steps(bench: Bench) -> Estimate:
     def set_up(count: int) -> Callable[[], object]:
         return _requests(bench, Descent(steps=STEPS_TAKEN), Estimate(0, 0, count / bench.count), count)
 
-    return bench.estimate(set_up, bench.count, start=min(bench.count, FIRST_PARTS * FEW))
+    return bench.estimate(set_up, bench.count, start=min(bench.count, FIRST_PARTS * bench.few))
 
 
-def _requests(bench: Bench, method: Method | str, prepared: Estimate, size: int = FEW) -> Callable[[], object]:
+def _requests(bench: Bench, method: Method | str, prepared: Estimate, size: int = 0) -> Callable[[], object]:
     """Requests one after the other: of the whole task, if that could be prepared, else of a part."""
-    task = bench.task if prepared.measured_at == 1 else bench.part(max(size, 4 * bench.request))
+    task = bench.task if prepared.measured_at == 1 else bench.part(bench.fitting(size or bench.few))
     unlearner = Unlearner(task, method).prepare()
     ids = iter(torch.randperm(len(task.train_set), generator=torch.Generator().manual_seed(1)).split(bench.request))
     _forget(unlearner, next(ids))  # the first one loads what later ones find there
@@ -157,6 +178,36 @@ def _requests(bench: Bench, method: Method | str, prepared: Estimate, size: int 
         _forget(unlearner, next(ids))
 
     return work
+
+
+def _guarding(bench: Bench, prepared: Estimate) -> tuple[float, float]:
+    """Seconds and memory by which the guard of the whole task takes more than that of the part that was measured."""
+    if prepared.measured_at == 1:
+        return 0.0, 0.0
+    part, most = bench.fitting(bench.few), min(bench.count, ANSWERS)
+
+    def set_up(size: int) -> Callable[[], object]:
+        return _requests(bench, _Nudge(), prepared, size)
+
+    few = bench.estimate(set_up, part, start=part)
+    whole = bench.estimate(set_up, max(part, most), start=2 * part)
+    return max(0.0, whole.seconds - few.seconds), whole.memory
+
+
+@dataclass(frozen=True)
+class _Nudge(Unprepared):
+    """Hardly changes the model: what is left of a request is what the guard and the record look at."""
+
+    heeds_guard: ClassVar[bool] = True
+
+    def apply(self, workspace: Workspace, prepared: None, model: nn.Module, removal: Removal) -> Applied:  # noqa: ARG002
+        """Change one tensor by as little as can be."""
+        weight = next(iter(trainable(model).values()))
+        with torch.no_grad():
+            weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
+        losses = removal.retained.of_each(model)
+        removal.retained.keeps(model, losses)
+        return Applied(losses=losses)
 
 
 def _forget(unlearner: Unlearner, ids: Tensor) -> None:
@@ -171,6 +222,7 @@ def drift_request(bench: Bench, prepared: Estimate) -> Estimate:
     size = batch_size_of(how, left)
     steps = how.epochs * math.ceil(left / size)
     fixed = bench.estimate(lambda _: _requests(bench, Step(AllSlices()), prepared), 1, start=1)
+    fixed = fixed.plus(*_guarding(bench, prepared))
 
     def set_up(count: int) -> Callable[[], object]:
         def work() -> None:
@@ -183,7 +235,8 @@ def drift_request(bench: Bench, prepared: Estimate) -> Estimate:
         return work
 
     most = math.ceil(left / size)
-    found = bench.estimate(set_up, steps, start=min(STEPS, most), most=most)
+    first = max(1, STEPS * bench.few // FEW)
+    found = bench.estimate(set_up, steps, start=min(first, most), most=most, streams=True)
     return found.plus(fixed.seconds, fixed.memory)
 
 
@@ -195,7 +248,8 @@ def certificate(bench: Bench) -> Estimate:
         ids = torch.arange(bench.request, bench.request + count)
         return lambda: certified(task, task.model, ids)
 
-    return bench.estimate(set_up, bench.count - bench.request, start=4 * batch)
+    start = max(batch, 4 * batch * bench.few // FEW)  # a whole one: parts of a batch take longer
+    return bench.estimate(set_up, bench.count - bench.request, start=start, streams=True)
 
 
 def retraining(bench: Bench) -> Estimate:
@@ -213,24 +267,28 @@ def retraining(bench: Bench) -> Estimate:
 
         return work
 
-    return bench.estimate(set_up, bench.count - bench.request, start=FEW)
+    return bench.estimate(set_up, bench.count - bench.request, start=max(bench.few, IN_TRAINING), streams=True)
 
 
 def auditing(bench: Bench, retrainings: int) -> Estimate:
-    """Of an audit without its retrainings: every figure of all models, and the readings of the training set."""
+    """Of an audit without its retrainings: every figure of all models, and the readings of the training set.
+
+    Models learn the samples again until they know them as well as the original, which models that never saw them often
+    don't within the steps that are allowed: all of these are counted.
+    """
     test = bench.task.test_set
     if test is None or len(test) == 0:
         raise ValueError("there is no test_set")
     most = min(bench.count, Effort().retained_samples)
-    share = math.ceil(max(most, len(test)) / FEW)  # how many times larger all of it is than what is measured first
+    share = math.ceil(max(most, len(test)) / bench.few)  # how many times larger all of it is than a part
     few = min(retrainings, MOST_AUDITED)
 
     def with_models(models: int) -> Estimate:
         def set_up(part: int) -> Callable[[], object]:
-            task = _audited(bench, min(most, part * FEW), min(len(test), part * FEW))
+            task = _audited(bench, min(most, part * bench.few), min(len(test), part * bench.few))
             others = [_stand_in(task.model, seed) for seed in range(models + 1)]
             ids = list(range(bench.request))
-            return lambda: audit(task, task.model, others[0], ids, retrained=others[1:] or None)
+            return lambda: audit(task, task.model, others[0], ids, retrained=others[1:] or None, effort=LITTLE)
 
         return bench.estimate(set_up, share, start=min(share, FIRST_PARTS))
 
@@ -240,7 +298,19 @@ def auditing(bench: Bench, retrainings: int) -> Estimate:
         found = found.plus(each * (retrainings - few))
     with quiet():
         passes = _passes(bench) * max(0, bench.count - most)
-    return found.plus(passes)
+        again = _learning_again(bench) * (retrainings + 1)
+    return found.plus(passes + again)
+
+
+def _learning_again(bench: Bench) -> float:
+    """Seconds that a model takes to learn a request again, as if it never knew the samples as well as the original."""
+    ids = list(range(bench.request))
+
+    def work() -> None:
+        relearn_steps(bench.task, bench.task.model, ids, NEVER, lr=1e-6, most=STEPS)
+
+    steps = Effort().relearn_steps - LITTLE.relearn_steps
+    return taken(work, bench.clock).seconds / STEPS * steps
 
 
 def _audited(bench: Bench, count: int, test: int) -> Task:
@@ -263,7 +333,7 @@ def _stand_in(model: nn.Module, seed: int) -> nn.Module:
 def _passes(bench: Bench) -> float:
     """Seconds for each training sample that an audit only reads: to recognise the set, and to find near-duplicates."""
     seconds = []
-    sizes = (4 * FEW, 8 * FEW)
+    sizes = (4 * bench.few, 8 * bench.few)
     for size in sizes:
         task = bench.part(size)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from excise.statistics._incremental import Columns, Step
+from excise.statistics._incremental import Advance, Columns, Step, no_advance
 from excise.statistics._neighbors import Floats
 
 
@@ -31,14 +31,14 @@ class Block:
     tiles: NDArray[Any] | None = None
     orders: NDArray[Any] | None = None
 
-    def columns(self) -> Columns:
+    def columns(self, advance: Advance = no_advance) -> Columns:
         """Something that can be asked; mapped files are taken as the arrays that they are."""
         arrays: Any = {
             name: np.asarray(array)
             for name, array in (("tiles", self.tiles), ("orders", self.orders))
             if array is not None
         }
-        return Columns(self.shape, n_jobs=1, **arrays)
+        return Columns(self.shape, n_jobs=1, advance=advance, **arrays)
 
 
 def fill(block: Block, X: NDArray[Any], loading: Loading) -> Floats:
@@ -56,9 +56,9 @@ def make(X: NDArray[Any], loading: Loading) -> tuple[Block, Floats]:
     return Block(X.shape, columns.tiles, columns.orders), sums
 
 
-def ask(block: Block, step: Step) -> Floats:
+def ask(block: Block, step: Step, advance: Advance = no_advance) -> Floats:
     """The sums of its columns in a later step."""
-    return block.columns().sums(replace(step, mark=np.asarray(step.mark)))
+    return block.columns(advance).sums(replace(step, mark=np.asarray(step.mark)))
 
 
 def column(block: Block, c: int) -> Floats:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
+import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
+from excise._support.freed_memory import keeping_freed_memory
 from excise.errors import InputError
 from excise.statistics._block import Loading, Outcome, ask, attempt, column, make
 from excise.statistics._crew import lost
+from excise.statistics._dask_marks import Channel, Exchange, sharing
 from excise.statistics._incremental import Step
 from excise.statistics._neighbors import Floats
 
@@ -38,6 +41,7 @@ class DaskCrew:
         self._client = client
         threads = sum(self._workers().values())
         self.count = threads if n_jobs < 1 else min(n_jobs, threads)
+        self._exchange = Exchange(client)
         self._parts: Sequence[NDArray[Any]] = ()
         self._loading: Loading | None = None
         self._made: dict[int, Any] = {}
@@ -49,7 +53,8 @@ class DaskCrew:
 
     def ask(self, steps: Sequence[Step]) -> list[Floats]:
         """The sums of each part in a later step."""
-        return self._run(_ask, {i: (step,) for i, step in enumerate(steps)})
+        with self._exchange.step() as channel:
+            return self._run(_ask, {i: (step, channel) for i, step in enumerate(steps)})
 
     def column(self, part: int, c: int) -> Floats:
         """A column of a part, as it is searched."""
@@ -77,9 +82,10 @@ class DaskCrew:
     def _submit(self, work: Callable[..., Any], part: int, arguments: tuple[Any, ...]) -> Any:
         if part not in self._made:
             addresses = [address for address, threads in self._workers().items() for _ in range(threads)]
-            there = {"workers": [next(itertools.islice(itertools.cycle(addresses), part, None))], "hash": False}
-            sent = self._client.scatter(self._parts[part], **there)
-            self._made[part] = self._client.submit(attempt, part, make, (sent, self._loading), pure=False)
+            address = addresses[part % len(addresses)]
+            direct = _is_reachable(address)  # else it goes through the scheduler, which has other things to do
+            sent = self._client.scatter(self._parts[part], workers=[address], hash=False, direct=direct)
+            self._made[part] = self._client.submit(_attempt, part, make, [sent, self._loading], pure=False)
         # a list, because dask looks for results of others in lists, not in objects
         return self._client.submit(_then, part, work, [self._made[part], *arguments], pure=False)
 
@@ -105,18 +111,36 @@ class DaskCrew:
         return dict(sorted(workers.items()))
 
 
+def _is_reachable(address: str) -> bool:
+    """Whether this process can talk to the worker, which only the scheduler may be able to."""
+    from distributed.comm.addressing import get_address_host_port
+
+    try:
+        with socket.create_connection(get_address_host_port(address), timeout=LOOK):
+            return True
+    except (OSError, ValueError):  # ValueError: not an address of the network
+        return False
+
+
+def _attempt(number: int, work: Callable[..., Any], arguments: list[Any]) -> tuple[int, Outcome]:
+    """Do it, in a worker whose memory Dask has given back at once."""
+    with keeping_freed_memory():
+        return attempt(number, work, tuple(arguments))
+
+
 def _then(number: int, work: Callable[..., Any], arguments: list[Any]) -> tuple[int, Outcome]:
     """Go on with what was made of a block, unless that failed by itself."""
     (_, made), *rest = arguments
-    return (number, made) if made.error is not None else attempt(number, work, (made.result, *rest))
+    return (number, made) if made.error is not None else _attempt(number, work, [made.result, *rest])
 
 
 def _first_sums(made: tuple[Any, Floats]) -> Floats:
     return made[1]
 
 
-def _ask(made: tuple[Any, Floats], step: Step) -> Floats:
-    return ask(made[0], step)
+def _ask(made: tuple[Any, Floats], step: Step, channel: Channel) -> Floats:
+    with sharing(channel, step.mark) as (mark, tell):
+        return ask(made[0], replace(step, mark=mark), tell)
 
 
 def _column(made: tuple[Any, Floats], c: int) -> Floats:

@@ -71,7 +71,7 @@ class FromArrays:
 
     @cached_property
     def _order(self) -> Ints:
-        return some_of(self.table_rows, self.count, apart_from(self._rng))
+        return some_of(self.table_rows, self.count, checks.apart_from(self._rng))
 
     def _at(self, rows: Ints) -> Rows:
         X = checks.matrix(rows_of(self._X, rows), "the sample of X")
@@ -102,7 +102,7 @@ class FromPieces:
     def __init__(self, pieces: Iterator[Any], y: Any, most: Most, rng: np.random.Generator) -> None:
         first: Piece | None = None
         kept = Kept(0)
-        rng = apart_from(rng)
+        rng = checks.apart_from(rng)
         self.table_rows = 0
         for at, given in enumerate(pieces):
             piece = piece_of(given, y, at)
@@ -167,11 +167,6 @@ def _joined(tables: Sequence[Any]) -> Any:
 
         return pandas.concat(tables, ignore_index=True)
     return np.concatenate(tables)
-
-
-def apart_from(rng: np.random.Generator) -> np.random.Generator:
-    """A stream of its own: the numbers of a table made from the same seed must not say which of its rows are drawn."""
-    return np.random.default_rng([int(checks.key(rng)), 1])
 
 
 def some_of(n: int, count: int, rng: np.random.Generator) -> Ints:

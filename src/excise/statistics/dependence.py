@@ -40,7 +40,7 @@ def xi(x: Any, y: Any, *, random_state: RandomState = None) -> float:
     """
     x, y = checks.vector(x, "x"), checks.vector(y, "y")
     n = checks.same_length(x=x, y=y)
-    shuffle = checks.generator(random_state).permutation(n)
+    shuffle = checks.apart_from(checks.generator(random_state)).permutation(n)
     above, below = ranks(y[shuffle])
     spread = 2 * _sum_of_products(below, n - below)
     if spread == 0:
@@ -196,6 +196,8 @@ def perturbed(
     checks.choice(perturb, ("predictors", "all"), "perturb")
     if noise is not None and not (isinstance(noise, int | float | np.number) and 0 <= noise < np.inf):
         raise InputError(f"noise must be None or a non-negative number, not {noise!r}; it is a standard deviation.")
+    if noise or perturb == "all":
+        rng = checks.apart_from(rng)
     if noise:
         columns = tuple(None if part is None else _noisy(part, noise, rng) for part in columns)
     if perturb == "all":

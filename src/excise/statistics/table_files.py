@@ -12,9 +12,10 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import pandas as pd
 
+from excise._support import checks
 from excise._support.reading import reason, require_regular_file
 from excise.errors import InputError, MissingExtraError
-from excise.statistics._drawing import Kept, Most, apart_from
+from excise.statistics._drawing import Kept, Most
 from excise.statistics._neighbors import Ints
 from excise.statistics.exponents import has_long_exponents
 from excise.statistics.parquet import ParquetColumns, parquet_rows
@@ -53,7 +54,7 @@ def read_rows(
 
     No more than these are ever held; ``most`` says how many of so many columns, and ``max_bytes`` is about them.
     """
-    rng = apart_from(rng)
+    rng = checks.apart_from(rng)
     with explained(path):
         if path.suffix.lower() in PARQUET:
             return parquet_rows(path, most, rng, max_bytes, _refuse_too_many_columns)
