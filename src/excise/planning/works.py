@@ -35,6 +35,7 @@ from excise.unlearning.drift import Drift, batch_size_of, drift
 from excise.unlearning.method import Applied, Method, Removal, Unprepared, Workspace
 from excise.unlearning.predicted import SAMPLES as OF_DEFAULT
 from excise.unlearning.selection import AllSlices
+from excise.unlearning.settling import MOST_SAMPLES as MOST_SETTLING
 from excise.unlearning.step import Step
 from excise.unlearning.unlearner import Unlearner
 
@@ -150,7 +151,7 @@ def step_request(bench: Bench, prepared: Estimate) -> Estimate:
 
 def default_request(bench: Bench, prepared: Estimate) -> Estimate:
     """Of one request by the default method, which looks at retained samples too."""
-    most = min(OF_DEFAULT, bench.count)
+    most = min(MOST_SETTLING, bench.count)
     if prepared.measured_at == 1:
         return bench.estimate(lambda _: _requests(bench, "auto", prepared), 1, start=1)
     return bench.estimate(
