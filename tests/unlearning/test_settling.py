@@ -12,7 +12,6 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Calibrated, InputError, Predicted, Task, Unlearner, fit
-from excise._support.progress import Stages
 from excise.curvature.margins import margins
 from excise.task.ids import all_but
 from excise.training.retraining import fresh
@@ -76,13 +75,12 @@ def test_a_part_of_a_class_ends_nearer_to_retraining(network, threes, method):
     assert near[all_but(threes, 600)].mean() < 1.05 * far[all_but(threes, 600)].mean()
 
 
-def test_the_weight_decay_is_not_asked_by_the_pass(network, threes):
+def test_the_weight_decay_is_not_asked_by_the_pass(network):
     """The pass starts from the same weights whatever the decay, so it must end at the same."""
     ends = []
     for decay in (1e-4, 0.05):
-        model, unlearner = copy.deepcopy(network.model), Unlearner(replace(network, weight_decay=decay)).prepare()
-        removal = unlearner._removal(threes, 0, Stages(enabled=False))
-        settling.settle(unlearner.task, model, unlearner.slices.block([0]), removal, 20.0)
+        model, unlearner = copy.deepcopy(network.model), Unlearner(replace(network, weight_decay=decay))
+        settling.settle(unlearner.task, model, unlearner.slices.block([0]), torch.arange(30, 600), 20.0, 0)
         ends.append(model)
     for one, other in zip(*(model.parameters() for model in ends), strict=True):
         assert torch.equal(one, other)
@@ -128,3 +126,14 @@ def test_settle_is_yes_or_no(method):
 
 def test_the_default_says_that_it_settled(network, threes):
     assert "gentle pass" in Unlearner(network).forget(threes).summary()
+
+
+def test_a_model_that_a_pass_alone_would_move_does_not_settle(network, threes):
+    """One that was trained for a moment is not at rest, and knows its samples hardly better than others."""
+    start = network.with_model(fresh(network.model, 5))
+    briefly = start.with_model(fit(start, epochs=3, lr=0.1).model)
+    prepared = [Unlearner(task).prepare()._prepared for task in (network, briefly)]
+    assert [one.settles for one in prepared] == [True, False]
+    said = Unlearner(briefly).forget(threes).summary()
+    assert "method predicted was chosen" in said
+    assert "gentle pass" not in said

@@ -22,7 +22,9 @@ from excise.unlearning.exchangeability import FEWEST_HELD_OUT
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.method import Applied, Method, Removal, Workspace, register
 from excise.unlearning.predicted import SAMPLES, Answered, Predicted, can_predict
+from excise.unlearning.predicted import Prepared as Answering
 from excise.unlearning.selection import AllSlices
+from excise.unlearning.settling import moves_little
 from excise.unlearning.step import Step
 
 BY_HEART = 0.4  # distance (Kolmogorov-Smirnov) of training samples' margins to held-out ones
@@ -57,6 +59,8 @@ class Prepared:
     made: dict[str, Any]
     linear: bool = False
     """Whether the model is a linear one that was not trained to its minimum."""
+    settles: bool = False
+    """Whether a gentle pass alone hardly moves it."""
 
 
 @register("auto")
@@ -67,8 +71,8 @@ class Auto:
     A convex model that was trained to its minimum is moved to the retrained weights, with a certificate. For other
     models with held-out samples, answers are predicted; but of hard samples, such as those with wrong labels, and of
     linear models the Newton step is better, as long as held-out samples say. A gentle pass over retained samples
-    follows, unless the model is linear or knows scattered samples by heart. All samples of a class are denied. Without
-    held-out samples nothing tells how far to go, and L-FOCI's block takes a step.
+    follows, unless the model is linear, or knows scattered samples by heart, or a pass alone would move it. All samples
+    of a class are denied. Without held-out samples nothing tells how far to go, and L-FOCI's block takes a step.
     """
 
     heeds_guard: ClassVar[bool] = True
@@ -92,6 +96,7 @@ class Auto:
                 if not prepared.linear:
                     made = Predicted().prepare_from(workspace, model, ids[:SAMPLES], answered)
                     prepared.made[_name(Predicted())] = made
+                    prepared.settles = _settles(workspace, model, ids, made, answered)
             prepared.known = answered.retained
             prepared.by_heart = HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART
         if not prepared.by_heart:
@@ -151,6 +156,21 @@ def _is_at_minimum(workspace: Workspace, prepared: Prepared, model: nn.Module, i
     return float(away.norm()) <= NEAR_MINIMUM * float(weights.norm())
 
 
+def _settles(workspace: Workspace, model: nn.Module, ids: Tensor, made: Answering, answered: Answered) -> bool:
+    """Whether a gentle pass alone hardly moves the model."""
+    return moves_little(
+        workspace.task,
+        model,
+        made.network.block,
+        ids,
+        made.network.trace,
+        workspace.seed,
+        known=answered.retained,
+        unseen=answered.held_out,
+        unseen_ids=answered.held_out_ids,
+    )
+
+
 def _made(workspace: Workspace, prepared: Prepared, method: Method, model: nn.Module, ids: Tensor) -> Any:
     """What a method prepares, made when a request first asks for it."""
     name = _name(method)
@@ -173,12 +193,14 @@ def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Remo
         return Choice(Calibrated(), "of a linear model its direction is right for all requests")
     share = most / (most + others)
     if 2 * most > len(asked) and share > MOST_OF_CLASS:
-        return Choice(Predicted(settle=True), f"{share:.0%} of class {label} go at once")
+        return Choice(Predicted(settle=prepared.settles), f"{share:.0%} of class {label} go at once")
     if prepared.by_heart:
         return Choice(Predicted(), "the model knows its training samples by heart")
     if len(left) and 2 * int((asked.values < left.values.quantile(HARD)).sum()) > len(asked):
-        return Choice(Calibrated(settle=True), "they are hard samples, of which its direction is right more often")
-    return Choice(Predicted(settle=True), "held-out samples tell how strongly the model holds on to training samples")
+        newton = Calibrated(settle=prepared.settles)
+        return Choice(newton, "they are hard samples, of which its direction is right more often")
+    usual = Predicted(settle=prepared.settles)
+    return Choice(usual, "held-out samples tell how strongly the model holds on to training samples")
 
 
 def _none_is_left(task: Task, classes: Tensor, removal: Removal) -> bool:

@@ -109,7 +109,8 @@ class Calibrated:
         to_take = workspace, model, removal, picked, block, direction
         if self.settle:
             with suppress(NothingForgotten):  # then the pass itself may be what harms
-                done = take(*to_take, lambda: settle(workspace.task, model, block, removal, trace_of(inverse)))
+                trace, retained = trace_of(inverse), removal.residual
+                done = take(*to_take, lambda: settle(workspace.task, model, block, retained, trace, removal.seed))
                 return dataclasses.replace(done, shortened="; ".join(filter(None, [SETTLED, done.shortened])))
         return take(*to_take)
 

@@ -40,12 +40,13 @@ class Answered:
 
     retained: Margins
     held_out: Margins
+    held_out_ids: Tensor
 
     @staticmethod
     def by(workspace: Workspace, model: nn.Module, ids: Tensor) -> Answered:
         """About these retained samples, and some held-out ones."""
         task, unseen = workspace.task, held_out_ids(workspace.task, workspace.seed)
-        return Answered(margins(task, model, ids), margins(task, model, unseen, task.test_set))
+        return Answered(margins(task, model, ids), margins(task, model, unseen, task.test_set), unseen)
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,9 @@ class Predicted:
                 removal.stages.begin("taking the step")
                 _go(prepared, model, start, request, share, rounds)
                 if settled:
-                    settle(workspace.task, model, prepared.network.block, removal, prepared.network.trace)
+                    removal.stages.begin("settling")
+                    block, trace = prepared.network.block, prepared.network.trace
+                    settle(workspace.task, model, block, removal.residual, trace, removal.seed)
                 losses = removal.retained.of_each(model)
                 if removal.retained.keeps(model, losses):
                     return Applied(set(every.numbers), {}, share, _said(prepared, share, settled), losses)

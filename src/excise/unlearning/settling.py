@@ -5,37 +5,63 @@ hold the answers of the forgotten ones in place. Some dozens of steps of plain t
 are no larger than a training ends with. SGD of momentum m is stable below 2 (1 + m) / λ, with λ the largest eigenvalue
 of the curvature, which is at most its trace; so the trace tells a learning rate for any model. Weight decay, which is
 often a guess, is left out: over so few steps the right one would change next to nothing.
+
+A model that was trained otherwise than on the samples as they are, such as on crops of images, is not at rest on these,
+and a pass alone would change all of its answers. So one is made on trial, with nothing forgotten before it.
 """
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from excise.curvature.margins import Margins, margins
 from excise.slices.slices import Block
 from excise.task.task import Task
 from excise.unlearning.drift import Drift, batch_size_of, drift
-from excise.unlearning.method import Removal
 
 MOST_SAMPLES = 8192  # of which a pass is made: more steps than they make are not needed
 BATCH = 128
 MOST_RATE = 0.02  # for batches of that size
 UNKNOWN_RATE = 0.003  # where the curvature has no trace that is known
 SETTLED = "a gentle pass over retained samples followed, which brings back what the step harms"
+MOST_MOVED = 0.5  # of what tells training samples from held-out ones, by which a pass alone may move the latter
 STABLE = 1.5  # of the 3.8 that momentum 0.9 allows
 
 
-def settle(task: Task, model: nn.Module, block: Block, removal: Removal, trace: float | None) -> None:
+def settle(task: Task, model: nn.Module, block: Block, retained: Tensor, trace: float | None, seed: int) -> None:
     """Train the model on retained samples for a moment, in place; ``trace`` is that of its curvature."""
-    removal.stages.begin("settling")
-    order = torch.randperm(len(removal.residual), generator=torch.Generator().manual_seed(removal.seed))
-    seen = removal.residual[order[:MOST_SAMPLES]]
+    order = torch.randperm(len(retained), generator=torch.Generator().manual_seed(seed))
+    seen = retained[order[:MOST_SAMPLES]]
     batch = batch_size_of(Drift(batch_size=task.batch_size_within_memory(BATCH)), len(seen))
     how = Drift(active=0.0, push=0.0, lr=rate(trace) * batch / BATCH)
     without_decay = replace(task, weight_decay=0.0)
-    drift(without_decay, model, seen, {}, how, block=block, seed=removal.seed, batch_size=batch)
+    drift(without_decay, model, seen, {}, how, block=block, seed=seed, batch_size=batch)
+
+
+def moves_little(
+    task: Task,
+    model: nn.Module,
+    block: Block,
+    retained: Tensor,
+    trace: float | None,
+    seed: int,
+    *,
+    known: Margins,
+    unseen: Margins,
+    unseen_ids: Tensor,
+) -> bool:
+    """Whether a pass alone hardly moves held-out samples, next to what tells training samples from them.
+
+    ``known`` are margins of retained samples, ``unseen`` those of the test samples at ``unseen_ids``.
+    """
+    trial = copy.deepcopy(model)
+    settle(task, trial, block, retained, trace, seed)
+    moved = (margins(task, trial, unseen_ids, task.test_set).values - unseen.values).abs().mean()
+    return bool(moved < MOST_MOVED * (known.values.mean() - unseen.values.mean()))
 
 
 def rate(trace: float | None) -> float:
