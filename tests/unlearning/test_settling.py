@@ -137,3 +137,12 @@ def test_a_model_that_a_pass_alone_would_move_does_not_settle(network, threes):
     said = Unlearner(briefly).forget(threes).summary()
     assert "method predicted was chosen" in said
     assert "gentle pass" not in said
+
+
+def test_where_slices_are_selected_only_these_settle(network):
+    done = Unlearner(network, Calibrated(selection=lambda *_: range(5), settle=True)).forget([3, 5])
+    assert "gentle pass" in done.summary()
+    before, after = network.model[0].weight, done.model[0].weight
+    assert not torch.equal(before[:5], after[:5])
+    assert torch.equal(before[5:], after[5:])
+    assert torch.equal(network.model[2].weight, done.model[2].weight)

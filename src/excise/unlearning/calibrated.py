@@ -109,8 +109,9 @@ class Calibrated:
         to_take = workspace, model, removal, picked, block, direction
         if self.settle:
             with suppress(NothingForgotten):  # then the pass itself may be what harms
-                trace, retained = trace_of(inverse), removal.residual
-                done = take(*to_take, lambda: settle(workspace.task, model, block, retained, trace, removal.seed))
+                chosen = None if isinstance(self.selection, AllSlices) else self.selection
+                how = workspace.task, model, block, removal.residual, trace_of(inverse), removal.seed, chosen
+                done = take(*to_take, lambda: settle(*how))
                 return dataclasses.replace(done, shortened="; ".join(filter(None, [SETTLED, done.shortened])))
         return take(*to_take)
 

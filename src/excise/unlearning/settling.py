@@ -22,6 +22,7 @@ from excise.curvature.margins import Margins, margins
 from excise.slices.slices import Block
 from excise.task.task import Task
 from excise.unlearning.drift import Drift, batch_size_of, drift
+from excise.unlearning.selection import SliceSelection
 
 MOST_SAMPLES = 8192  # of which a pass is made: more steps than they make are not needed
 BATCH = 128
@@ -32,12 +33,23 @@ MOST_MOVED = 0.5  # of what tells training samples from held-out ones, by which 
 STABLE = 1.5  # of the 3.8 that momentum 0.9 allows
 
 
-def settle(task: Task, model: nn.Module, block: Block, retained: Tensor, trace: float | None, seed: int) -> None:
-    """Train the model on retained samples for a moment, in place; ``trace`` is that of its curvature."""
+def settle(
+    task: Task,
+    model: nn.Module,
+    block: Block,
+    retained: Tensor,
+    trace: float | None,
+    seed: int,
+    selection: SliceSelection | None = None,
+) -> None:
+    """Train the model on retained samples for a moment, in place; ``trace`` is that of its curvature.
+
+    All parameters are trained, or where slices were selected those of the block.
+    """
     order = torch.randperm(len(retained), generator=torch.Generator().manual_seed(seed))
     seen = retained[order[:MOST_SAMPLES]]
     batch = batch_size_of(Drift(batch_size=task.batch_size_within_memory(BATCH)), len(seen))
-    how = Drift(active=0.0, push=0.0, lr=rate(trace) * batch / BATCH)
+    how = Drift(active=0.0, push=0.0, lr=rate(trace) * batch / BATCH, selection=selection)
     without_decay = replace(task, weight_decay=0.0)
     drift(without_decay, model, seen, {}, how, block=block, seed=seed, batch_size=batch)
 
