@@ -12,9 +12,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import Calibrated, InputError, NothingForgotten, Step, Task, Unlearner, exact_fit, fit
+from excise import Cached, Calibrated, InputError, NothingForgotten, Step, Task, Unlearner, exact_fit, fit
 from excise.task.objective import losses_on
-from excise.unlearning.exchangeability import LENGTHS, HeldOutLoss, crossing
+from excise.unlearning.exchangeability import LENGTHS, HeldOutLoss, Trials, crossing
 
 
 def digits(low, high):
@@ -56,6 +56,29 @@ def test_the_loss_of_held_out_samples_is_weighted_to_the_classes(network):
         each = nn.functional.cross_entropy(network.model(images), truth, reduction="none")
     slow = np.mean([float(each[truth == label].mean()) for label in labels])
     assert unseen.expected(torch.arange(7)) == pytest.approx(slow, rel=1e-5)
+
+
+def test_the_samples_of_a_request_do_not_tell_its_length():
+    """Two samples whose loss rises to 1 at the whole step, and one with a wrong label that rises much faster."""
+    loss = np.array(LENGTHS)
+    trials = Trials(np.array([4, 7, 9]), np.stack([loss, loss, 50 * loss], axis=1), np.array([1.0, 1.0, 0.5]))
+    assert trials.length(without={9, 100}).value == pytest.approx(1.0)
+    assert trials.length(without={9}).held_out_loss == 1.0
+    assert trials.length().value == pytest.approx(2.5 / 52)
+    assert trials.length(without={4, 7, 9}) == trials.length()  # nothing else is known
+
+
+@pytest.mark.slow
+def test_wrong_labels_are_forgotten_by_the_length_of_the_others(network):
+    """Where a part of the samples on trial has wrong labels, these would make a step too short."""
+    images, labels = (tensor.clone() for tensor in network.train_set.tensors)
+    wrong = torch.arange(0, 600, 50)
+    labels[wrong] = (labels[wrong] + 1) % 10
+    start = replace(network, train_set=TensorDataset(images, labels))
+    task = start.with_model(fit(start, epochs=60, lr=0.1).model)
+    method = Calibrated(curvature=Cached(samples=600), groups=15)  # all samples are on trial
+    wrong_ones, another = (Unlearner(task, method).forget(ids) for ids in (wrong.tolist(), [3]))
+    assert wrong_ones.step_share > 1.3 * another.step_share
 
 
 @pytest.mark.slow
@@ -163,7 +186,9 @@ def test_bad_options(options):
 def test_a_block_has_a_length_of_its_own(network):
     every = Unlearner(network, Calibrated()).prepare()
     some = Unlearner(network, Calibrated(selection="per-layer"), n_jobs=1).prepare()
-    assert some._prepared.length.value > every._prepared.length.value  # fewer weights have to do the same
+    assert (
+        some._prepared.trials.length().value > every._prepared.trials.length().value
+    )  # fewer weights have to do the same
     done = some.forget([3, 5])
     assert 0 < len(done.slices) < len(some.slices)
     assert "of Newton's length, at which forgotten samples look like held-out ones" in done.summary()
@@ -179,4 +204,4 @@ def test_many_classes_with_few_held_out_samples_are_taken_together():
             nn.Linear(6, 20), nn.CrossEntropyLoss(), TensorDataset(inputs, labels), held_out, weight_decay=0.01
         )
         task = start.with_model(fit(start, epochs=20, lr=0.1).model)
-    assert Unlearner(task, Calibrated()).prepare()._prepared.length.value > 0
+    assert Unlearner(task, Calibrated()).prepare()._prepared.trials.length().value > 0

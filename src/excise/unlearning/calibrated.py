@@ -18,7 +18,7 @@ from excise.slices.slices import Block
 from excise.task.ids import all_but
 from excise.task.task import evaluating
 from excise.unlearning.direction import influence
-from excise.unlearning.exchangeability import Length, length_by_exchangeability, nothing_to_forget
+from excise.unlearning.exchangeability import Trials, forget_on_trial, nothing_to_forget
 from excise.unlearning.guard import Retained
 from excise.unlearning.method import Applied, Removal, Workspace, register
 from excise.unlearning.selection import AllSlices, SliceSelection, selection_named
@@ -27,11 +27,12 @@ from excise.unlearning.step import Step, take
 
 
 @dataclass(frozen=True)
-class CurvatureAndLength:
+class CurvatureAndTrials:
     """What all requests share."""
 
     inverse: InverseCurvature
-    length: Length
+    trials: Trials
+    """Which tell how long a step must be."""
 
 
 @register("calibrated")
@@ -72,7 +73,7 @@ class Calibrated:
         """Those that the curvature is taken from."""
         return self._step().samples(workspace, model)
 
-    def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> CurvatureAndLength:
+    def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> CurvatureAndTrials:
         """The curvature of these samples, and the length by them."""
         step, task = self._step(), workspace.task
         with evaluating(model):
@@ -82,30 +83,30 @@ class Calibrated:
                 picked = step.select(workspace, inverse, model, _on_trial(workspace, group))
                 return step.block(workspace, model, picked)
 
-            length = length_by_exchangeability(
-                task, model, inverse, block_of, ids, groups=self.groups, seed=workspace.seed
-            )
-        return CurvatureAndLength(inverse, length)
+            trials = forget_on_trial(task, model, inverse, block_of, ids, groups=self.groups, seed=workspace.seed)
+        return CurvatureAndTrials(inverse, trials)
 
-    def apply(self, workspace: Workspace, prepared: CurvatureAndLength, model: nn.Module, removal: Removal) -> Applied:
+    def apply(self, workspace: Workspace, prepared: CurvatureAndTrials, model: nn.Module, removal: Removal) -> Applied:
         """Take the step, or as much of it as the guard allows."""
-        length = prepared.length
+        length = prepared.trials.length(without=removal.gone)
         if length.value == 0:
             raise nothing_to_forget(length.known_loss, length.held_out_loss)
-        done = self._taken(workspace, prepared, model, removal)
+        done = self._taken(workspace, prepared.inverse, length.value, model, removal)
         said = f"the step has {length.value:.2g} of Newton's length, at which forgotten samples look like held-out ones"
         if not length.reached:
             said = f"the step has {length.value:.2g} of Newton's length, and held-out samples would ask for more"
         words = "; ".join(filter(None, [said, done.shortened]))
         return dataclasses.replace(done, share=length.value * done.share, shortened=words)
 
-    def _taken(self, workspace: Workspace, prepared: CurvatureAndLength, model: nn.Module, removal: Removal) -> Applied:
+    def _taken(
+        self, workspace: Workspace, inverse: InverseCurvature, length: float, model: nn.Module, removal: Removal
+    ) -> Applied:
         """The step at its length, settled if that is asked for and the guard allows it."""
-        inverse, step = prepared.inverse, self._step()
+        step = self._step()
         picked = step.select(workspace, inverse, model, removal)
         block = step.block(workspace, model, picked)
         removal.stages.begin("taking the step")
-        direction = prepared.length.value * influence(workspace, inverse, model, block, removal)
+        direction = length * influence(workspace, inverse, model, block, removal)
         to_take = workspace, model, removal, picked, block, direction
         if self.settle:
             with suppress(NothingForgotten):  # then the pass itself may be what harms

@@ -4,12 +4,15 @@ Newton's direction is right more often than its length. A network that was not t
 decay that is not known, may need a third of it, and the whole of it would ruin samples that were hardly memorised. No
 retraining is needed to find out. Groups of random retained samples are forgotten one after the other, at several
 lengths, and the right one gives them the mean loss of held-out samples of the same classes.
+
+A request's own samples don't tell its length, where they happen to be among those on trial: wrong labels, once they
+are forgotten, have more loss than all other samples together, and no held-out sample is like them.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,7 +54,25 @@ class Length:
     """Whether any length that was tried gives it."""
 
 
-def length_by_exchangeability(
+@dataclass(frozen=True)
+class Trials:
+    """Retained samples that were forgotten on trial, at every length."""
+
+    ids: NDArray[np.int64]
+    losses: Floats
+    """Lengths × samples."""
+    aims: Floats
+    """For each sample, the mean loss of held-out samples of its class."""
+
+    def length(self, without: Collection[int] = ()) -> Length:
+        """The one that gives them the mean loss of held-out samples, by those of them that stay."""
+        stay = ~np.isin(self.ids, list(without))
+        stay |= not stay.any()
+        losses, aim = self.losses[:, stay].mean(1), float(self.aims[stay].mean())
+        return Length(crossing(losses, aim), float(losses[0]), aim, bool(losses.max() >= aim))
+
+
+def forget_on_trial(
     task: Task,
     model: nn.Module,
     inverse: InverseCurvature,
@@ -60,13 +81,13 @@ def length_by_exchangeability(
     *,
     groups: int,
     seed: int,
-) -> Length:
-    """Forget groups of these retained samples at several lengths, each on its block; compare with held-out samples."""
+) -> Trials:
+    """Forget groups of these retained samples at several lengths, each on its block."""
     unseen = HeldOutLoss.of(task, model, seed)
     tried = _groups(task, ids, groups)
     curves = processes.each(tried, _Curve(task, model, inverse, block_of), "lengths on trial")
-    losses, aim = np.mean(curves, axis=0), unseen.expected(torch.cat(tried))
-    return Length(crossing(losses, aim), float(losses[0]), aim, bool(losses.max() >= aim))
+    every = torch.cat(tried)
+    return Trials(every.numpy(), np.concatenate(curves, axis=1), unseen.of_each(every))
 
 
 def crossing(losses: Floats, aim: float) -> float:
@@ -94,7 +115,7 @@ def _groups(task: Task, ids: Tensor, groups: int) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class _Curve:
-    """Of a group of samples, the mean loss at every length of its own step."""
+    """Of a group of samples, their losses at every length of its own step: lengths × samples."""
 
     task: Task
     model: nn.Module
@@ -109,9 +130,9 @@ class _Curve:
         losses, change = [], block.scatter(step, start)
         for length in LENGTHS:
             move(self._trial, start, {name: length * one for name, one in change.items()})
-            losses.append(float(objective.losses_on(task, self._trial, group).double().mean()))
+            losses.append(objective.losses_on(task, self._trial, group).double().cpu().numpy())
         move(self._trial, start, {})
-        return np.array(losses)
+        return np.stack(losses)
 
     @cached_property
     def _trial(self) -> nn.Module:
@@ -168,14 +189,18 @@ class HeldOutLoss:
         return HeldOutLoss(task, float(losses.mean()), by_class)
 
     def expected(self, group: Tensor) -> float:
-        """The mean loss of held-out samples of the group's classes; a class without any counts as the mean."""
+        """The mean loss of held-out samples of the group's classes."""
+        return float(self.of_each(group).mean())
+
+    def of_each(self, samples: Tensor) -> Floats:
+        """For each sample, the mean loss of held-out ones of its class; a class without any counts as the mean."""
         if not self.by_class:
-            return self.mean
-        labels = torch.cat([self.task.targets_in(batch) for batch in self.task.batches(group)]).tolist()
+            return np.full(len(samples), self.mean)
+        labels = torch.cat([self.task.targets_in(batch) for batch in self.task.batches(samples)]).tolist()
         known = sum(label in self.by_class for label in labels)
         if 2 * known < len(labels):
             raise InputError(
                 f"test_set has samples of the classes {sorted(self.by_class)} alone, and most retained samples are of "
                 "others, so it can't tell what unseen samples look like: pass held-out samples of the same classes."
             )
-        return float(np.mean([self.by_class.get(label, self.mean) for label in labels]))
+        return np.array([self.by_class.get(label, self.mean) for label in labels])
