@@ -15,14 +15,14 @@ from excise.errors import NeverSupportedError
 from excise.privacy.head_objective import trained_weights
 from excise.privacy.heads import linear_head
 from excise.task.task import Task, evaluating
+from excise.unlearning.answered import Answered
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.drift import Drift
 from excise.unlearning.exact import Exact, fits_into_memory, why_not_head
 from excise.unlearning.exchangeability import FEWEST_HELD_OUT
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.method import Applied, Method, Removal, Workspace, register
-from excise.unlearning.predicted import SAMPLES, Answered, Predicted, can_predict
-from excise.unlearning.predicted import Prepared as Answering
+from excise.unlearning.predicted import SAMPLES, Predicted, can_predict
 from excise.unlearning.selection import AllSlices
 from excise.unlearning.settling import moves_little
 from excise.unlearning.step import Step
@@ -96,7 +96,10 @@ class Auto:
                 if not prepared.linear:
                     made = Predicted().prepare_from(workspace, model, ids[:SAMPLES], answered)
                     prepared.made[_name(Predicted())] = made
-                    prepared.settles = _settles(workspace, model, ids, made, answered)
+                    network = made.network
+                    prepared.settles = moves_little(
+                        workspace.task, model, network.block, ids, network.trace, workspace.seed, answered
+                    )
             prepared.known = answered.retained
             prepared.by_heart = HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART
         if not prepared.by_heart:
@@ -154,21 +157,6 @@ def _is_at_minimum(workspace: Workspace, prepared: Prepared, model: nn.Module, i
     weights = trained_weights(layer)
     away = kept.objective.at(weights).step(kept.inverse, lambda _: True).step
     return float(away.norm()) <= NEAR_MINIMUM * float(weights.norm())
-
-
-def _settles(workspace: Workspace, model: nn.Module, ids: Tensor, made: Answering, answered: Answered) -> bool:
-    """Whether a gentle pass alone hardly moves the model."""
-    return moves_little(
-        workspace.task,
-        model,
-        made.network.block,
-        ids,
-        made.network.trace,
-        workspace.seed,
-        known=answered.retained,
-        unseen=answered.held_out,
-        unseen_ids=answered.held_out_ids,
-    )
 
 
 def _made(workspace: Workspace, prepared: Prepared, method: Method, model: nn.Module, ids: Tensor) -> Any:

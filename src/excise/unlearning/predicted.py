@@ -15,8 +15,9 @@ from excise.curvature.margins import Margins, has_margins, margins
 from excise.errors import NeverSupportedError
 from excise.task.parameters import move, trainable
 from excise.task.task import evaluating
+from excise.unlearning.answered import Answered
 from excise.unlearning.blankets import SelectedSlices
-from excise.unlearning.exchangeability import HeldOutLoss, held_out_ids, nothing_to_forget
+from excise.unlearning.exchangeability import HeldOutLoss, nothing_to_forget
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.linearised import Gradients, Linearised, Request, forgotten_on_trial, kernel_among, strength
 from excise.unlearning.method import Applied, Removal, Workspace, register
@@ -32,21 +33,6 @@ ROUNDS = 4  # in which a model is moved to answers that are far from its own; ha
 SETTLED_ROUNDS = 2  # the same, where a pass follows
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What the model says before it forgets anything."""
-
-    retained: Margins
-    held_out: Margins
-    held_out_ids: Tensor
-
-    @staticmethod
-    def by(workspace: Workspace, model: nn.Module, ids: Tensor) -> Answered:
-        """About these retained samples, and some held-out ones."""
-        task, unseen = workspace.task, held_out_ids(workspace.task, workspace.seed)
-        return Answered(margins(task, model, ids), margins(task, model, unseen, task.test_set), unseen)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from excise.curvature.margins import Margins, margins
+from excise.curvature.margins import margins
 from excise.slices.slices import Block
 from excise.task.task import Task
+from excise.unlearning.answered import Answered
 from excise.unlearning.drift import Drift, batch_size_of, drift
 from excise.unlearning.selection import SliceSelection
 
@@ -55,25 +56,13 @@ def settle(
 
 
 def moves_little(
-    task: Task,
-    model: nn.Module,
-    block: Block,
-    retained: Tensor,
-    trace: float | None,
-    seed: int,
-    *,
-    known: Margins,
-    unseen: Margins,
-    unseen_ids: Tensor,
+    task: Task, model: nn.Module, block: Block, retained: Tensor, trace: float | None, seed: int, answered: Answered
 ) -> bool:
-    """Whether a pass alone hardly moves held-out samples, next to what tells training samples from them.
-
-    ``known`` are margins of retained samples, ``unseen`` those of the test samples at ``unseen_ids``.
-    """
-    trial = copy.deepcopy(model)
+    """Whether a pass alone hardly moves held-out samples, next to what tells training samples from them."""
+    trial, held_out = copy.deepcopy(model), answered.held_out.values
     settle(task, trial, block, retained, trace, seed)
-    moved = (margins(task, trial, unseen_ids, task.test_set).values - unseen.values).abs().mean()
-    return bool(moved < MOST_MOVED * (known.values.mean() - unseen.values.mean()))
+    moved = (margins(task, trial, answered.held_out_ids, task.test_set).values - held_out).abs().mean()
+    return bool(moved < MOST_MOVED * (answered.retained.values.mean() - held_out.mean()))
 
 
 def rate(trace: float | None) -> float:
