@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 NICENESS = "RAY_worker_niceness"
+TASK = "_checked"  # the function that does a piece: Ray names processes by it
 
 
 @contextmanager
@@ -29,4 +30,4 @@ def pids_of_ray() -> list[int]:
     import psutil
 
     own = psutil.Process().children(recursive=True)
-    return [one.pid for one in own if one.name().startswith("ray::") and "IDLE" not in one.name()]
+    return [one.pid for one in own if one.name() == f"ray::{TASK}"]

@@ -10,7 +10,7 @@ import pieces_of_work
 import pytest
 
 from excise import InputError, foci
-from excise._support import ray_tasks, workers
+from excise._support import ray_cluster, ray_tasks, workers
 from excise._support.workers import each
 from excise.errors import WorkersLostError
 
@@ -48,7 +48,7 @@ def test_all_processors_are_asked_for_without_a_number():
         assert workers.asked_for()
     with joblib.parallel_config(backend="ray", n_jobs=1):
         assert not workers.asked_for()
-    assert [ray_tasks.processors(wanted) for wanted in (None, -1, 1, 2, 9)] == [2, 2, 1, 2, 2]
+    assert [ray_cluster.processors(wanted) for wanted in (None, -1, 1, 2, 9)] == [2, 2, 1, 2, 2]
 
 
 def test_a_worker_that_dies_costs_its_piece(tmp_path):
@@ -58,9 +58,18 @@ def test_a_worker_that_dies_costs_its_piece(tmp_path):
 
 def test_workers_that_die_each_time_end_it(monkeypatch):
     monkeypatch.setattr(workers, "FRUITLESS", 1)
-    monkeypatch.setattr(ray_tasks, "ONE_PROCESSOR", {"num_cpus": 1, "max_retries": 0})
+    monkeypatch.setattr(ray_cluster, "ONE_PROCESSOR", {"num_cpus": 1, "max_retries": 0})
     with pytest.raises(WorkersLostError, match="again and again without a piece of work done"):
         pieces(pieces_of_work.die, None, [1, 2])
+
+
+def test_a_cluster_without_machines_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "LOOK", 0.1)
+    never = ray.remote(num_cpus=99)(pieces_of_work.double).remote(1, 1)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": False}])
+    with pytest.raises(WorkersLostError, match="no machine left that is alive"):
+        ray_cluster.received(never)
+    ray.cancel(never)
 
 
 def test_an_error_in_a_piece_is_the_callers():

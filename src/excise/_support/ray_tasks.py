@@ -11,29 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from excise._support.ray_cluster import first_ready, received
 from excise._support.versions import require_same, versions_here
-
-ONE_PROCESSOR = {"num_cpus": 1}
-
-
-def is_ray(backend: Any) -> bool:
-    """Whether it is Ray's backend of joblib."""
-    return type(backend).__name__ == "RayBackend"
-
-
-def remote_options(backend: Any) -> dict[str, Any]:
-    """What each piece asks of the cluster: one processor, unless ``ray_remote_args`` says otherwise."""
-    return ONE_PROCESSOR | dict(getattr(backend, "ray_remote_args", None) or {})
-
-
-def processors(n_jobs: int | None) -> int:
-    """How many pieces are done at once: as many as were asked for, and the cluster has processors for."""
-    import ray
-
-    if not ray.is_initialized():
-        ray.init()  # or it is told by RAY_ADDRESS where the cluster is
-    there = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    return there if n_jobs is None or n_jobs < 1 else min(n_jobs, there)
 
 
 def on_ray(
@@ -48,23 +27,14 @@ def on_ray(
     waiting = [task.remote(mine, do, sent, *one) for _, one in zip(range(count), left, strict=False)]
     try:
         while waiting:
-            (ready,), waiting = ray.wait(waiting, num_returns=1)
+            ready = first_ready(waiting)
+            waiting.remove(ready)
             found = received(ready)
             waiting += [task.remote(mine, do, sent, *one) for _, one in zip(range(1), left, strict=False)]
             yield found
     finally:
         for one in waiting:
             ray.cancel(one, force=True)
-
-
-def received(reference: Any) -> Any:
-    """What a task gave, or its own error, without Ray's words around it."""
-    import ray
-
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
 
 
 def _checked(versions: tuple[str, ...], do: Callable[..., Any], *given: Any) -> Any:

@@ -18,7 +18,8 @@ import numpy as np
 
 from excise._support.freed_memory import keeping_freed_memory
 from excise._support.parcels import Parcel, opened, packed
-from excise._support.ray_tasks import is_ray, on_ray, processors, remote_options
+from excise._support.ray_cluster import is_ray, processors, remote_options
+from excise._support.ray_tasks import on_ray
 from excise._support.reading import reason
 from excise._support.versions import VERSIONS, require_same, versions_here
 from excise.errors import InputError, WorkersLostError, warn

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from excise._support.ray_tasks import is_ray
+from excise._support.ray_cluster import is_ray
 from excise.errors import InputError, WorkersLostError
 from excise.statistics._block import Loading
 from excise.statistics._incremental import Step

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from excise._support.ray_tasks import processors, received, remote_options
+from excise._support.ray_cluster import processors, received, remote_options
 from excise.statistics._block import Block, Loading, Outcome, ask, attempt, column, make
 from excise.statistics._crew import lost
 from excise.statistics._incremental import Step
