@@ -62,8 +62,8 @@ def network(name: str, folder: Path, samples: int = 1000) -> Task:
     return task if name == "ResNet-20" else _trained(task, folder / f"{name}.safetensors", epochs=5)
 
 
-def _minilm(folder: Path, samples: int = 48, words: int = 16) -> Task:
-    """Few and short texts, fewer than a batch: gradients are not divided then, but observations and searches are."""
+def _minilm(folder: Path, samples: int = 320, words: int = 16) -> Task:
+    """Short texts, more than a batch of gradients has, so that all works are divided."""
     from transformers import AutoTokenizer
     from transformers.utils import logging
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.ray_cluster import ray_cluster
 from benchmarks.statistics import table, warm_up
 from excise import foci
 
@@ -27,7 +28,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--columns", type=int, default=2_000)
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--backends", nargs="+", default=["loky", "dask"])
+    parser.add_argument("--backends", nargs="+", default=["loky", "dask"], choices=list(WORKERS))
     options = parser.parse_args()
     X, y = table(options.rows, options.columns)
     print(f"`foci`, {options.rows:,} × {options.columns:,}, one thread per process\n")
@@ -88,7 +89,13 @@ def cluster() -> Iterator[Callable[[], list[int]]]:
         yield lambda: list(client.run(os.getpid).values())
 
 
-WORKERS = {"loky": processes, "dask": cluster}
+@contextmanager
+def ray() -> Iterator[Callable[[], list[int]]]:
+    with ray_cluster(2):
+        yield list  # workers are started for each search, so that their processor time is not known before
+
+
+WORKERS = {"loky": processes, "dask": cluster, "ray": ray}
 
 if __name__ == "__main__":
     main()

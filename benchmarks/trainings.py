@@ -2,7 +2,8 @@
 
 One thread in each process; both in one run, alternating, so that other work on the machine harms both alike. Workers
 are started and warmed up before the clock runs, as a cluster is; ``--cold`` counts their start too. With ``--kill`` a
-worker of the cluster is killed in the middle, and the models must be the same all the same.
+worker of the cluster is killed in the middle, and the models must be the same all the same. ``--engines ray`` needs the
+extra of that name.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import os
 import signal
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import joblib
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from benchmarks.ray_cluster import pids_of_ray, ray_cluster
 from excise import Task, fit
 from excise.training.several import retrainings
 
@@ -52,11 +53,15 @@ def made(task: Task, count: int, seed: int) -> list[Tensor]:
 
 
 @contextmanager
-def told(how: str, workers: int) -> Iterator[Any]:
-    """Joblib told of workers; gives the client of a cluster."""
+def told(how: str, workers: int) -> Iterator[Callable[[], list[int]] | None]:
+    """Joblib told of workers; of a cluster, what tells the numbers of its processes."""
     if how == "loky":
         with joblib.parallel_config(backend="loky", n_jobs=workers):
             yield None
+        return
+    if how == "ray":
+        with ray_cluster(workers), joblib.parallel_config(backend="ray", n_jobs=workers):
+            yield pids_of_ray
         return
     from distributed import Client, LocalCluster
 
@@ -65,15 +70,14 @@ def told(how: str, workers: int) -> Iterator[Any]:
         Client(cluster, set_as_default=False) as client,
         joblib.parallel_config(backend="dask", client=client),
     ):
-        yield client
+        yield lambda: list(client.run(os.getpid).values())
 
 
-def killed_in_the_middle(client: Any, task: Task, count: int, seconds: float) -> bool:
+def killed_in_the_middle(pids: Callable[[], list[int]], task: Task, count: int, seconds: float) -> bool:
     """Whether the models are the same though a worker is killed after some seconds."""
     import threading
 
-    victim = next(iter(client.run(os.getpid).values()))
-    threading.Timer(seconds, os.kill, (victim, signal.SIGKILL)).start()
+    threading.Timer(seconds, lambda: os.kill(pids()[0], signal.SIGKILL)).start()
     found = made(task, count, 0)
     with joblib.parallel_config(backend="sequential"):
         return all(torch.equal(a, b) for a, b in zip(found, made(task, count, 0), strict=True))
@@ -82,6 +86,7 @@ def killed_in_the_middle(client: Any, task: Task, count: int, seconds: float) ->
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engines", nargs="+", default=["loky", "dask"], choices=["loky", "dask", "ray"])
     parser.add_argument("--count", type=int, default=8, help="retrainings")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--samples", type=int, default=8000)
@@ -93,9 +98,9 @@ def main() -> None:
     torch.set_num_threads(1)
     task = task_of(options.samples, options.epochs)
     print("| workers | one by one, s | at once, s | speed-up | same models |\n|---|---|---|---|---|")
-    for how in ("loky", "dask"):
+    for how in options.engines:
         alone, together, same = [], [], True
-        with told(how, options.workers) as client:
+        with told(how, options.workers) as pids:
             if not options.cold:
                 made(task, options.workers, 1)
             for _ in range(options.repeats):
@@ -113,8 +118,8 @@ def main() -> None:
                 f"| {options.workers} of {how} | {seconds[0]:.1f} | {seconds[1]:.1f} | {ratio:.2f} × | {same} |",
                 flush=True,
             )
-            if options.kill and client is not None:
-                same = killed_in_the_middle(client, task, options.count, seconds[1] / 2)
+            if options.kill and pids is not None:
+                same = killed_in_the_middle(pids, task, options.count, seconds[1] / 2)
                 print(f"| {how}, a worker killed in the middle | – | – | – | {same} |", flush=True)
 
 

@@ -54,8 +54,18 @@ def test_labels_are_never_inputs_whatever_the_order():
     assert task.batch_size_within_memory(256) == 256
 
 
+def test_a_label_counts_where_there_are_no_labels():
+    batch = {"label": LABELS, "x": IMAGES}
+    assert labels_of(batch) is LABELS
+    assert list(inputs_of(batch)) == ["x"]
+    assert list(with_inputs(batch, {"x": -IMAGES})) == ["x", "label"]
+    both = {**batch, "labels": -LABELS}
+    assert labels_of(both) is both["labels"]
+    assert list(inputs_of(both)) == ["label", "x"]
+
+
 def test_a_mapping_without_labels_is_named_with_a_remedy():
-    with pytest.raises(InputError, match="needs a 'labels' entry; or pass forward= to Task"):
+    with pytest.raises(InputError, match="needs an entry 'labels' or 'label', and has 'x'; or pass forward="):
         labels_of({"x": IMAGES})
     assert label_of({"x": IMAGES}) == ""
     assert label_of((IMAGES, 3)) == 3

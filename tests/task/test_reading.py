@@ -1,13 +1,10 @@
 """Sets of every kind are read alike: one by one, several at once, from files, ahead by other processes."""
 
 import hashlib
-import io
 import os
-import tarfile
 from collections import Counter
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from torch import nn
@@ -68,58 +65,6 @@ def ready(samples):
     return samples if isinstance(samples, tuple) else default_collate(samples)
 
 
-class Arrow:
-    """As a set of Hugging Face's: rows of an Arrow file that is mapped into memory, as mappings."""
-
-    def __init__(self, folder):
-        columns = {"x": pa.array(INPUTS.tolist(), pa.list_(pa.float32())), "labels": pa.array(LABELS.tolist())}
-        table = pa.table(columns)
-        with pa.OSFile(str(folder / "rows.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table, max_chunksize=10)
-        self._table = pa.ipc.open_file(pa.memory_map(str(folder / "rows.arrow"))).read_all()
-
-    def __len__(self):
-        return len(self._table)
-
-    def __getitem__(self, place):
-        return self.__getitems__([place])[0]
-
-    def __getitems__(self, places):
-        rows = self._table.take(places).to_pylist()
-        return [{"x": torch.tensor(row["x"], dtype=torch.float32), "labels": row["labels"]} for row in rows]
-
-
-class Shards:
-    """As an indexed WebDataset: members of tar files, found by their places."""
-
-    def __init__(self, folder):
-        self._files, self._index = [], []
-        for shard in range(2):
-            path = folder / f"shard-{shard}.tar"
-            with tarfile.open(path, "w") as tar:
-                for place in range(shard * COUNT // 2, (shard + 1) * COUNT // 2):
-                    for ending, content in (("bin", INPUTS[place].numpy().tobytes()), ("cls", str(int(LABELS[place])))):
-                        data = content if isinstance(content, bytes) else content.encode()
-                        member = tarfile.TarInfo(f"{place:04d}.{ending}")
-                        member.size = len(data)
-                        tar.addfile(member, io.BytesIO(data))
-            with tarfile.open(path) as tar:
-                members = {one.name: (path, one.offset_data, one.size) for one in tar}
-            names = sorted({name.partition(".")[0] for name in members})
-            self._index += [(members[f"{name}.bin"], members[f"{name}.cls"]) for name in names]
-
-    def __len__(self):
-        return len(self._index)
-
-    def __getitem__(self, place):
-        found = []
-        for path, offset, size in self._index[place]:
-            with path.open("rb") as file:
-                file.seek(offset)
-                found.append(file.read(size))
-        return torch.frombuffer(bytearray(found[0]), dtype=torch.float32), int(found[1])
-
-
 class Named(nn.Module):
     """Which takes its input by name, as models of Hugging Face's do."""
 
@@ -145,8 +90,6 @@ def kinds(folder):
         "at once": task_with(AtOnce()),
         "part": task_with(Subset(AtOnce(), range(COUNT))),
         "mapped": task_with(Mapped(folder), collate=ready),
-        "arrow": task_with(Arrow(folder)),
-        "shards": task_with(Shards(folder)),
     }
 
 
@@ -162,7 +105,7 @@ def test_all_kinds_of_sets_give_the_same_models_and_fingerprints(tmp_path):
         done = Unlearner(task.with_model(trained[name].model), Drift(push=0.0)).forget([3, 9])
         assert done.certificate.kind == "convex"
     prints = {name: task.fingerprint.ordered for name, task in tasks.items()}
-    assert len({prints[name] for name in prints if name != "arrow"}) == 1  # a mapping has names too
+    assert len(set(prints.values())) == 1
     for task in tasks.values():
         digest = hashlib.sha256()
         for place in range(COUNT):
@@ -182,7 +125,7 @@ def test_every_sample_is_read_once_in_a_pass():
 def test_processes_that_read_ahead_change_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "FEWEST_BATCHES", 2)
     for name, task in kinds(tmp_path).items():
-        if name in ("tensors", "plain", "arrow"):
+        if name in ("tensors", "plain"):
             ahead = task_with(task.train_set, workers=2)
             pairs = zip(task.batches(task.all_ids, 10), ahead.batches(task.all_ids, 10), strict=True)
             assert all(str(one) == str(other) for one, other in pairs)

@@ -6,7 +6,6 @@ worker that dies costs its piece, which another one then does.
 
 from __future__ import annotations
 
-import platform
 import sys
 import threading
 import warnings
@@ -19,16 +18,24 @@ import numpy as np
 
 from excise._support.freed_memory import keeping_freed_memory
 from excise._support.parcels import Parcel, opened, packed
+from excise._support.ray_cluster import is_ray, processors, remote_options
+from excise._support.ray_tasks import on_ray
 from excise._support.reading import reason
+from excise._support.versions import VERSIONS, require_same, versions_here
 from excise.errors import InputError, WorkersLostError, warn
 
 FRUITLESS = 3  # rounds in which workers died and nothing was done, before it is given up
 PATIENCE = 10  # seconds for a worker to say what it has installed
-VERSIONS = (
-    "(__import__('excise').__version__, __import__('torch').__version__.partition('+')[0], "
-    "'.'.join(__import__('platform').python_version_tuple()[:2]))"
+DEATHS = frozenset(
+    {
+        "BrokenProcessPool",  # of processes
+        "KilledWorker",  # of Dask
+        "FutureCancelledError",
+        "CancelledError",
+        "CommClosedError",
+        "RayError",  # whatever happens to a worker of Ray; errors of its work are others
+    }
 )
-"""What a worker is asked for. It is a text, since functions of a package that a worker lacks can't be sent there."""
 _AT_WORK = threading.Lock()
 """Threads of one process share a random state, so that trainings in them would not be repeatable at once."""
 
@@ -62,7 +69,7 @@ def asked_for() -> bool:
     backend = get_active_backend()[0]
     if _AT_WORK.locked() or backend.nesting_level:
         return False
-    if _client_of(backend) is not None:
+    if _client_of(backend) is not None or (is_ray(backend) and _wanted() != 1):
         return True
     if effective_n_jobs(None) == 1:
         return False
@@ -136,11 +143,22 @@ def _round(
     if client is not None:
         yield from _on_dask(client, do, parcel, pieces)
         return
+    if is_ray(backend):
+        yield from on_ray(do, parcel.data, pieces, processors(_wanted()), remote_options(backend))
+        return
     from joblib import Parallel, delayed
 
     data = np.frombuffer(parcel.data, dtype=np.uint8)  # an array is written to memory that processes share
     way = "generator_unordered" if backend.supports_return_generator else "list"
     yield from Parallel(batch_size=1, pre_dispatch="all", return_as=way)([delayed(do)(data, *one) for one in pieces])
+
+
+def _wanted() -> int | None:
+    """How many workers joblib was told of."""
+    from joblib.parallel import get_active_backend
+
+    wanted: int | None = get_active_backend()[1]
+    return wanted
 
 
 def _on_dask(
@@ -191,15 +209,7 @@ def _same(data: bytes) -> bytes:
 
 def require_same_versions(client: Any) -> None:
     """Refuse workers without the package, or with other versions: their models would be others."""
-    import torch
-
-    import excise
-
-    mine = (
-        excise.__version__,
-        torch.__version__.partition("+")[0],
-        ".".join(platform.python_version_tuple()[:2]),
-    )
+    mine = versions_here()
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
         answers = client.run(eval, VERSIONS, on_error="return")
@@ -211,16 +221,10 @@ def require_same_versions(client: Any) -> None:
                 f"the worker {worker} lacks what it needs ({type(answer).__name__}: {reason(answer)}); install excise "
                 f"{mine[0]} there, with the torch and Python that are here."
             )
-        if tuple(answer) != mine:
-            raise InputError(
-                f"the worker {worker} has excise {answer[0]}, torch {answer[1]} and Python {answer[2]}, and here are "
-                f"{mine[0]}, {mine[1]} and {mine[2]}; install the same, since models of others would differ."
-            )
+        require_same(tuple(answer), mine, f"the worker {worker}")
 
 
 def _is_death(error: BaseException) -> bool:
     """Whether a worker was lost, rather than its work wrong."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(
-        names & {"BrokenProcessPool", "KilledWorker", "FutureCancelledError", "CancelledError", "CommClosedError"}
-    )
+    return bool(names & DEATHS)

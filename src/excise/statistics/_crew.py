@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from excise._support.ray_cluster import is_ray
 from excise.errors import InputError, WorkersLostError
 from excise.statistics._block import Loading
 from excise.statistics._incremental import Step
@@ -73,6 +74,12 @@ def _active(n_jobs: int | None, values: int) -> Iterator[Crew | None]:
         from excise.statistics._dask_crew import DaskCrew, is_inside_a_task
 
         yield None if is_inside_a_task() else DaskCrew(backend.client, wanted)
+        return
+    if is_ray(backend):
+        from excise.statistics._ray_crew import ray_crew
+
+        with ray_crew(backend, wanted) as actors:
+            yield actors
         return
     from excise.statistics._joblib_crew import joblib_crew
 

@@ -1,5 +1,7 @@
 """What a batch is: inputs and labels, as a tuple or a list, or as a mapping with ``"labels"``. No other module knows.
 
+Where a mapping has no ``"labels"``, its ``"label"`` is taken, as sets of Hugging Face's have it.
+
 The inputs of a batch are a tensor, or a mapping of some: ``input_ids`` are tokens, of which ``attention_mask`` tells
 the padding, and the first entry of real numbers is what can be altered a little, such as an image. A mapping with
 tokens has no such entry: what else is in it only describes the tokens.
@@ -17,7 +19,7 @@ from excise.errors import InputError
 
 Batch = Any
 Inputs = Any
-LABELS, TOKENS, MASK = "labels", "input_ids", "attention_mask"
+LABELS, LABEL, TOKENS, MASK = "labels", "label", "input_ids", "attention_mask"
 
 
 def inputs_of(batch: Batch) -> Inputs:
@@ -27,7 +29,7 @@ def inputs_of(batch: Batch) -> Inputs:
     ('film', {'text': 'film'})
     """
     if isinstance(batch, Mapping):
-        return {name: value for name, value in batch.items() if name != LABELS}
+        return {name: value for name, value in batch.items() if name != _label_entry(batch)}
     return batch[0] if hasattr(batch, "__getitem__") and not isinstance(batch, Tensor) else batch
 
 
@@ -35,14 +37,23 @@ def labels_of(batch: Batch) -> Any:
     """What a batch should be answered with."""
     if not isinstance(batch, Mapping):
         return batch[1]
-    if LABELS not in batch:
-        raise InputError("a batch that is a mapping needs a 'labels' entry; or pass forward= to Task.")
-    return batch[LABELS]
+    name = _label_entry(batch)
+    if name not in batch:
+        raise InputError(
+            f"a batch that is a mapping needs an entry 'labels' or 'label', and has {', '.join(map(repr, batch))}; or "
+            "pass forward= to Task."
+        )
+    return batch[name]
+
+
+def _label_entry(batch: Mapping[str, Any]) -> str:
+    """What the labels are called: as Hugging Face's models name them, or else as its sets do."""
+    return LABELS if LABELS in batch or LABEL not in batch else LABEL
 
 
 def label_of(sample: Any) -> Any:
     """The label of a single sample; empty where it has none."""
-    return sample.get(LABELS, "") if isinstance(sample, Mapping) else sample[1]
+    return sample.get(_label_entry(sample), "") if isinstance(sample, Mapping) else sample[1]
 
 
 def answer(model: Any, batch: Batch) -> Any:
@@ -90,7 +101,8 @@ def refuse_tables(data: Any, name: str) -> None:
         )
     if isinstance(data, Mapping):
         raise InputError(
-            f"{name} is a mapping, whose entries are not samples; pass a list of samples, or a TensorDataset."
+            f"{name} is a mapping, whose entries are not samples; pass a list of samples, a TensorDataset, or one "
+            f"of several sets, such as {name}['train']."
         )
 
 
@@ -101,7 +113,7 @@ def with_inputs(batch: Batch, inputs: Inputs) -> Batch:
     (['song', 1], {'text': 'song', 'labels': 1})
     """
     if isinstance(batch, Mapping):
-        return {**inputs, **{name: batch[name] for name in batch if name == LABELS}}
+        return {**inputs, **{name: batch[name] for name in batch if name == _label_entry(batch)}}
     return [inputs, *batch[1:]] if isinstance(batch, list | tuple) else inputs
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import Subset, TensorDataset
 
 from excise._support.checks import whole
 from excise.errors import InputError
@@ -28,6 +28,7 @@ from excise.task.batches import (
     tensors_in,
     to_device,
 )
+from excise.task.collating import collated
 from excise.task.fingerprint import Fingerprint, digests_of, fingerprint_of
 from excise.task.hooks import capture
 from excise.task.keys import group_by_key, ids_of_keys
@@ -91,7 +92,7 @@ class Task:
         test_set: Data it was not trained on, for reports.
         weight_decay: λ, the weight decay of the training.
         forward: ``forward(model, batch)`` gives outputs and targets, for unusual models. By default a batch is
-            ``(inputs, targets)``, or a mapping with ``"labels"`` as for Hugging Face models.
+            ``(inputs, targets)``, or a mapping with ``"labels"`` (or ``"label"``) as for Hugging Face models.
         collate: Makes a batch of a list of samples.
         convex: Whether the objective is convex in the trainable parameters; None to find out, which succeeds for a
             linear last layer as the only trainable part, with a loss that is known to be convex.
@@ -116,7 +117,7 @@ class Task:
     test_set: Any = None
     weight_decay: float = 0.01
     forward: Forward | None = None
-    collate: Callable[[list[Any]], Batch] = default_collate
+    collate: Callable[[list[Any]], Batch] = collated
     convex: bool | None = None
     retrain: Callable[[Tensor, int], nn.Module] | None = None
     keys: Any = None
