@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from excise.curvature.margins import Margins, margins
+from excise.curvature.strategies import Cached
 from excise.errors import NeverSupportedError
 from excise.privacy.head_objective import trained_weights
 from excise.privacy.heads import linear_head
@@ -35,6 +36,8 @@ NOT_AT_MINIMUM = (
     "exact goes there all the same)"
 )
 HARD = 0.1  # share of the training samples, those of smallest margin, that count as hard
+FOR_HARD = Calibrated(Cached(samples=SAMPLES, rows=1500, exact=300))
+"""For hard samples: its curvature is more exact than usual, which spares retained samples."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ class Auto:
             prepared.known = answered.retained
             prepared.by_heart = HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART
         if not prepared.by_heart:
-            _made(workspace, prepared, prepared.usual.method, model, ids)
+            is_network = prepared.known is not None and not prepared.linear
+            _made(workspace, prepared, FOR_HARD if is_network else prepared.usual.method, model, ids)
         return prepared
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
@@ -185,7 +189,7 @@ def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Remo
     if prepared.by_heart:
         return Choice(Predicted(), "the model knows its training samples by heart")
     if len(left) and 2 * int((asked.values < left.values.quantile(HARD)).sum()) > len(asked):
-        newton = Calibrated(settle=prepared.settles)
+        newton = dataclasses.replace(FOR_HARD, settle=prepared.settles)
         return Choice(newton, "they are hard samples, of which its direction is right more often")
     usual = Predicted(settle=prepared.settles)
     return Choice(usual, "held-out samples tell how strongly the model holds on to training samples")
