@@ -23,12 +23,12 @@ from torch.utils.data import Dataset
 
 from excise import Task, fit
 from excise.planning import works
+from excise.planning.bench import Bench
 from excise.planning.planning import WORKS, plan_on
 from excise.planning.scaling import Estimate
 from excise.planning.searches import Search, plan_search, search
 from excise.planning.stopwatch import taken
 from excise.planning.table import markdown, search_markdown
-from excise.planning.works import Bench
 from excise.privacy.claims import certified
 from excise.training.retraining import fresh
 
