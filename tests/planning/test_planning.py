@@ -1,6 +1,8 @@
 """Plans: what is measured is what is then done, and what is extrapolated lies on a line."""
 
+import itertools
 import json
+import math
 import time
 from dataclasses import replace
 
@@ -15,7 +17,7 @@ from excise.planning import plan, scaling, works
 from excise.planning.bench import Bench
 from excise.planning.planning import plan_on
 from excise.planning.scaling import Estimate, Line, Pair, estimate
-from excise.planning.searches import plan_search, size_of_table
+from excise.planning.searches import pairs, plan_search, size_of_table
 from excise.planning.stopwatch import Taken, bytes_kept, most_memory, taken
 from excise.planning.table import cells, duration, markdown
 
@@ -297,16 +299,19 @@ def test_what_is_no_size_of_a_table(words):
         size_of_table(words)
 
 
-def test_a_search_is_extrapolated_by_a_power_of_the_rows(monkeypatch):
-    """Of a search that takes rows^1.5 × (2 + columns) / 10⁶ seconds."""
+def test_a_search_is_extrapolated_by_the_pairs_that_it_looks_at(monkeypatch):
+    """Of a search that takes (2 + columns) seconds for every 10⁹ pairs, and sometimes twice as long."""
     monkeypatch.setattr("excise.planning.searches.search", lambda *size: size)
+    slower = itertools.cycle([2, 1])
     monkeypatch.setattr(
         "excise.planning.searches.taken",
-        lambda work, _: Taken(work.args[0] ** 1.5 * (2 + work.args[1]) / 1e6, 0),
+        lambda work, _: Taken(next(slower) * pairs(work.args[0], 5) * (2 + work.args[1]) / 1e9, 0),
     )
     whole, some = plan_search(10**8, 1000)
-    assert whole.exponent == pytest.approx(1.5)
-    assert whole.seconds == pytest.approx(10**12 * 1002 / 1e6)
-    assert (some.rows, some.seconds) == (100_000, pytest.approx(100_000**1.5 * 1002 / 1e6))
+    n = 10.0**8
+    known = n * math.log2(n) + n ** (3 / 2) + n ** (4 / 3) + n ** (5 / 4) + n ** (6 / 5)
+    assert whole.seconds == pytest.approx(known * 1002 / 1e9)
+    assert 1.4 < whole.exponent < 1.5
+    assert (some.rows, some.seconds) == (100_000, pytest.approx(pairs(100_000, 5) * 1002 / 1e9))
     assert (whole.table, whole.measured_at < 1e-4) == (8 * 10**11, True)
     assert len(plan_search(5000, 10)) == 1
