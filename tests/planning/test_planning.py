@@ -60,7 +60,7 @@ def test_what_takes_little_is_measured_as_a_whole(fake):
     assert found.pair is None  # nobody asked
 
 
-def test_two_processes_are_rehearsed_at_the_same_sizes(fake):
+def test_two_processes_are_rehearsed_once_at_the_largest_size_that_is_measured(fake):
     one = fake(lambda size: 1.0 + size)
     asked = []
 
@@ -73,9 +73,11 @@ def test_two_processes_are_rehearsed_at_the_same_sizes(fake):
     assert whole.on(2) == pytest.approx(51 + 0.1 + 1.0)  # what was rehearsed
     assert whole.on(4) == pytest.approx(1 + 100 / 4 + 3 * 0.1 + 1.5)  # 1 second is not divided
     part = estimate(one.set_up, 10**6, start=10, budget=30.0, clock=one.clock, rehearse=rehearse)
-    assert (part.pair.seconds, part.pair.waiting) == (pytest.approx(1 + 10**6 / 2), pytest.approx(0.1))
-    assert part.on(2) == pytest.approx(1 + 10**6 / 2 + 0.1 + 10**4)
-    assert asked[1:] == sorted(set(one.sizes) - {100, max(asked)} | {max(asked[1:])})
+    assert asked == [100, max(one.sizes[2:])]
+    few = asked[-1]
+    assert part.pair == Pair(pytest.approx(1 + 10**6 / 2), 0.1, pytest.approx(0.01 * few))  # what grows is divided
+    steps = estimate(one.set_up, 10**6, start=10, budget=30.0, clock=one.clock, rehearse=rehearse, in_steps=True)
+    assert steps.pair.waiting == pytest.approx(0.1 * 10**6 / asked[-1])
 
 
 def test_several_processes_may_be_slower_than_one():

@@ -45,6 +45,7 @@ class Bench:
         start: int,
         most: int | None = None,
         streams: bool = False,
+        in_steps: bool = False,
     ) -> Estimate:
         """What a work of this size takes; it is set up on this bench, or on copies of it."""
 
@@ -54,9 +55,18 @@ class Bench:
         def rehearse(of_size: int) -> Pair:
             return self._rehearsed(lambda one: set_up(one, of_size))
 
-        how = {"start": start, "budget": self.budget, "clock": self.clock, "most": most, "streams": streams}
         with quiet():
-            return estimate(alone, size, rehearse=rehearse if self.prices else None, **how)  # type: ignore[arg-type]
+            return estimate(
+                alone,
+                size,
+                start=start,
+                budget=self.budget,
+                clock=self.clock,
+                most=most,
+                streams=streams,
+                rehearse=rehearse if self.prices else None,
+                in_steps=in_steps,
+            )
 
     def _rehearsed(self, set_up: Callable[[Bench], Callable[[], object]]) -> Pair:
         """What a work takes by two processes, each with a model of its own."""

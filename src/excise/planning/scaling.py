@@ -104,6 +104,7 @@ def estimate(
     most: int | None = None,
     streams: bool = False,
     rehearse: Rehearse | None = None,
+    in_steps: bool = False,
 ) -> Estimate:
     """What a work of this size takes, in about ``budget`` seconds.
 
@@ -115,7 +116,8 @@ def estimate(
         clock: Which seconds.
         most: The largest size that can be measured; None for that which is asked about.
         streams: Whether its memory is that of a batch, however many there are.
-        rehearse: Measures the same by two processes, at the same sizes; None to ask about one process alone.
+        rehearse: Measures the largest of these sizes by two processes too; None to ask about one process alone.
+        in_steps: Whether there are as many more messages as the work is larger; else those of a part are those of all.
     """
 
     def pair_at(of_size: int) -> Pair | None:
@@ -145,13 +147,11 @@ def estimate(
     if largest == size and second < size and line.at(size) <= budget:
         return whole()
     memory = Line((first, second), (before.memory, after.memory)).at(second if streams else size)
-    pair = _pair((first, second), pair_at(first), pair_at(second), size)
+    one = pair_at(second)
+    pair = one and _extended(one, line.slope * (size - second), size / second if in_steps else 1.0)
     return Estimate(line.at(size), max(before.memory, memory), second / size, pair)
 
 
-def _pair(sizes: tuple[int, int], before: Pair | None, after: Pair | None, size: int) -> Pair | None:
-    """What two processes take at a size, along a line through what they take at two."""
-    if before is None or after is None:
-        return None
-    values = zip(astuple(before), astuple(after), strict=True)
-    return Pair(*(Line(sizes, both).at(size) for both in values))
+def _extended(pair: Pair, growth: float, messages: float) -> Pair:
+    """What two processes take at a larger size: they divide what grows."""
+    return Pair(pair.seconds + growth / 2, pair.waiting * messages, pair.sending * messages)

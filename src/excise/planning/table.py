@@ -16,9 +16,9 @@ HEAD = ("work", "time", "memory", "kept", "measured")
 EXPLANATION = (
     "Time of this machine and its threads. Memory: beyond model and data, at most. Kept: from one request to the next. "
     "Measured: how much of the work was done to know; what is below 100 % is extrapolated. prepare is done once, a "
-    "request each time; a certificate only where it is asked for. By workers: processes that torchrun starts, each with "
-    "the threads of this one. What two would do was rehearsed, with messages as quick as on this machine; that of more "
-    "is extrapolated."
+    "request each time; a certificate only where it is asked for. By workers: processes that torchrun starts, with the "
+    "threads of this one each. What two would do was rehearsed, with messages as quick as on this machine; that of "
+    "more is extrapolated."
 )
 SEARCH_HEAD = ("table", "time", "memory of the table", "grows with rows to the", "measured")
 SEARCH_EXPLANATION = (

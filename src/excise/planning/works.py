@@ -164,7 +164,7 @@ def drift_request(bench: Bench, prepared: Estimate) -> Estimate:
 
     most = math.ceil(left / size)
     first = max(1, STEPS * bench.few // FEW)
-    found = bench.estimate(set_up, steps, start=min(first, most), most=most, streams=True)
+    found = bench.estimate(set_up, steps, start=min(first, most), most=most, streams=True, in_steps=True)
     return found.plus(fixed).plus(_guarding(bench, prepared))
 
 
