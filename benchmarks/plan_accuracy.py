@@ -3,7 +3,8 @@
 One thread. Seconds are the processor's unless ``--wall`` is given, so that other work on the machine changes neither
 side. With few ``--seconds`` for the plan, more of it is extrapolated. Memory is what the process had beyond what it had
 before each work. With ``--processes 2`` what is shared out is done by so many, which torchrun starts, and held against
-what the plan says of as many workers, by the clock on the wall.
+what the plan says of as many workers, by the clock on the wall. Other work on the machine changes that one: with
+``--times 3`` all is done so often, and the shortest time of each counts, as it does in a plan.
 """
 
 from __future__ import annotations
@@ -86,8 +87,13 @@ def prepare(task: Task, method: Method | str, clock: Clock) -> tuple[Unlearner, 
     return made[-1], seconds
 
 
-def by_processes(name: str, count: int) -> dict[str, Taken]:
-    """The same by so many processes."""
+def by_processes(name: str, count: int, times: int) -> dict[str, Taken]:
+    """The same by so many processes, the shortest of so many times."""
+    found = [_by_processes(name, count) for _ in range(times)]
+    return {work: min((one[work] for one in found), key=lambda one: one.seconds) for work in found[0]}
+
+
+def _by_processes(name: str, count: int) -> dict[str, Taken]:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count), "--standalone"]
     program = [*command, "-m", "benchmarks.plan_accuracy", name, "--here"]
     given = subprocess.run(program, check=True, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -120,6 +126,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="for each plan")
     parser.add_argument("--wall", action="store_true", help="by the clock on the wall")
     parser.add_argument("--processes", type=int, default=1, help="that share the works out")
+    parser.add_argument("--times", type=int, default=1, help="that several processes do all of it")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in one of them
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -136,9 +143,8 @@ def main() -> None:
         task = TASKS[name]()
         counts = {"retrainings": RETRAININGS, "request": REQUEST, "workers": options.processes}
         told = plan(task, **counts, seconds=options.seconds, clock=clock)
-        for work, real in (by_processes(name, options.processes) if several else done(task, clock)).items():
-            if several and work not in told.on_workers:
-                continue
+        found = by_processes(name, options.processes, options.times) if several else done(task, clock)
+        for work, real in found.items():
             seconds, one = planned(told, work, options.processes)
             assert seconds is not None, one.why_not
             off = seconds / real.seconds - 1
