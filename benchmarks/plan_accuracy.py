@@ -4,7 +4,8 @@ One thread. Seconds are the processor's unless ``--wall`` is given, so that othe
 side. With few ``--seconds`` for the plan, more of it is extrapolated. Memory is what the process had beyond what it had
 before each work. With ``--processes 2`` what is shared out is done by so many, which torchrun starts, and held against
 what the plan says of as many workers, by the clock on the wall. Other work on the machine changes that one: with
-``--times 3`` all is done so often, and the shortest time of each counts, as it does in a plan.
+``--times 3`` all is done so often, and the shortest time of each counts, as it does in a plan. ``--plan FILE`` writes
+the plan of one task there and ends, or reads it where it is there, so that planning and doing can be two runs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +31,7 @@ from excise.datasets.cifar import load_cifar, normalised
 from excise.datasets.files import default_folder
 from excise.networks.resnet import resnet20
 from excise.planning import Plan, Work, plan
+from excise.planning.scaling import Pair
 from excise.planning.stopwatch import Clock, Taken, once, taken
 from excise.training.retraining import fresh
 from excise.unlearning.method import Method
@@ -119,6 +122,14 @@ def planned(told: Plan, work: str, processes: int) -> tuple[float | None, Work]:
     return told.on_workers[work][processes] if work in told.on_workers else one.seconds, one
 
 
+def kept_plan(file: Path) -> Plan:
+    """A plan that an earlier run wrote."""
+    told = json.loads(file.read_text())
+    works = tuple(Work(**{**work, "pair": work["pair"] and Pair(**work["pair"])}) for work in told["works"])
+    by_count = {name: {int(count): one for count, one in each.items()} for name, each in told["on_workers"].items()}
+    return Plan(**{**told, "works": works, "on_workers": by_count})
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -127,6 +138,7 @@ def main() -> None:
     parser.add_argument("--wall", action="store_true", help="by the clock on the wall")
     parser.add_argument("--processes", type=int, default=1, help="that share the works out")
     parser.add_argument("--times", type=int, default=1, help="that several processes do all of it")
+    parser.add_argument("--plan", type=Path, help="a file for the plan of one task")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in one of them
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -142,7 +154,11 @@ def main() -> None:
     for name in options.tasks or list(TASKS):
         task = TASKS[name]()
         counts = {"retrainings": RETRAININGS, "request": REQUEST, "workers": options.processes}
-        told = plan(task, **counts, seconds=options.seconds, clock=clock)
+        is_kept = options.plan is not None and options.plan.exists()
+        told = kept_plan(options.plan) if is_kept else plan(task, **counts, seconds=options.seconds, clock=clock)
+        if options.plan is not None and not is_kept:
+            options.plan.write_text(json.dumps(told.as_dict()))
+            return
         found = by_processes(name, options.processes, options.times) if several else done(task, clock)
         for work, real in found.items():
             seconds, one = planned(told, work, options.processes)
