@@ -3,7 +3,8 @@
 One thread. Seconds are the processor's unless ``--wall`` is given, so that other work on the machine changes neither
 side. With few ``--seconds`` for the plan, more of it is extrapolated. Memory is what the process had beyond what it had
 before each work. With ``--processes 2`` what is shared out is done by so many, which torchrun starts, and held against
-what the plan says of as many workers, by the clock on the wall. Other work on the machine changes that one: with
+what the plan says of as many workers: in seconds of the processor and of messages where it plans (all by the clock on
+the wall with ``--wall``), by the clock on the wall where it is done. Other work on the machine changes that one: with
 ``--times 3`` all is done so often, and the shortest time of each counts, as it does in a plan. ``--plan FILE`` writes
 the plan of one task there and ends, or reads it where it is there, so that planning and doing can be two runs.
 """
@@ -147,7 +148,7 @@ def main() -> None:
         here(TASKS[options.tasks[0]]())
         return
     several = options.processes > 1
-    clock = time.perf_counter if options.wall or several else time.process_time
+    clock = time.perf_counter if options.wall else time.process_time
     print("| task | work | planned, s | done, s | off | planned, MiB | done, MiB | measured at |")
     print("|---|---|---|---|---|---|---|---|")
     worst = 0.0

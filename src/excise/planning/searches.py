@@ -18,7 +18,6 @@ from excise.planning.stopwatch import Clock, taken
 from excise.statistics.foci import foci
 
 ROWS, COLUMNS = 96_000, (16, 64)  # of the tables that are measured; those of fewer rows fit into the caches
-TIMES = 2  # that each is searched; the shortest counts
 SAMPLE = 100_000  # rows of a sample that is planned besides
 
 
@@ -64,7 +63,7 @@ def plan_search(rows: int, columns: int, *, features: int = 5, clock: Clock = ti
     """
     whole(features, "features")
     search(ROWS // 32, COLUMNS[0], features)  # the first one compiles
-    few, many = (_seconds(ROWS, count, features, clock) for count in COLUMNS)
+    few, many = (taken(partial(search, ROWS, count, features), clock).seconds for count in COLUMNS)
     here = Line(COLUMNS, (few, many)).at(columns)
 
     def at(count: int) -> Search:
@@ -87,11 +86,6 @@ def pairs(rows: int, features: int) -> float:
     """
     sorting = rows * math.log2(rows)
     return math.fsum([sorting, *(rows ** (1 + 1 / (chosen + 1)) for chosen in range(1, features))])
-
-
-def _seconds(rows: int, columns: int, features: int, clock: Clock) -> float:
-    work = partial(search, rows, columns, features)
-    return min(taken(work, clock).seconds for _ in range(TIMES))
 
 
 def search(rows: int, columns: int, features: int) -> None:
