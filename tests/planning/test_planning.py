@@ -14,6 +14,7 @@ from toy_classifier import classifier
 from excise import Descent, InputError, Step, Task, Unlearner, fit
 from excise.planning import plan, scaling, works
 from excise.planning.bench import Bench
+from excise.planning.messages import Prices
 from excise.planning.planning import plan_on
 from excise.planning.scaling import Estimate, Line, Pair, estimate
 from excise.planning.searches import pairs, plan_search, size_of_table
@@ -38,6 +39,13 @@ class FakeTime:
             self.now += self._of_size(size)
 
         return work
+
+
+@pytest.fixture(autouse=True)
+def known_prices(monkeypatch):
+    """Every message takes a millisecond: no processes are started to measure that."""
+    prices = Prices({kind: [1e-3] * 6 for kind in ("words", "add", "spread", "objects")})
+    monkeypatch.setattr("excise.planning.planning.prices_here", lambda: prices)
 
 
 @pytest.fixture

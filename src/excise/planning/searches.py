@@ -17,7 +17,7 @@ from excise.planning.scaling import Line
 from excise.planning.stopwatch import Clock, taken
 from excise.statistics.foci import foci
 
-ROWS, COLUMNS = 96_000, (16, 64)  # of the tables that are measured; those of fewer rows fit into the caches
+ROWS, COLUMNS = 48_000, (16, 64)  # of the tables that are measured; those of far fewer rows fit into the caches
 SAMPLE = 100_000  # rows of a sample that is planned besides
 
 

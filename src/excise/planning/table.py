@@ -22,7 +22,7 @@ EXPLANATION = (
 )
 SEARCH_HEAD = ("table", "time", "memory of the table", "grows with rows to the", "measured")
 SEARCH_EXPLANATION = (
-    "One thread, {features} columns chosen. Extrapolated from tables of 96,000 random rows by the pairs of rows that a "
+    "One thread, {features} columns chosen. Extrapolated from tables of 48,000 random rows by the pairs of rows that a "
     "search looks at."
 )
 
