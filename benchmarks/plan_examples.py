@@ -23,12 +23,13 @@ from torch.utils.data import Dataset
 
 from excise import Task, fit
 from excise.planning import works
+from excise.planning.bench import Bench
+from excise.planning.messages import prices_here
 from excise.planning.planning import WORKS, plan_on
 from excise.planning.scaling import Estimate
 from excise.planning.searches import Search, plan_search, search
 from excise.planning.stopwatch import taken
 from excise.planning.table import markdown, search_markdown
-from excise.planning.works import Bench
 from excise.privacy.claims import certified
 from excise.training.retraining import fresh
 
@@ -114,7 +115,8 @@ def main() -> None:
         check(options.size)
         return
     if not options.table_only:
-        bench = Bench(imagenet_resnet50(options.size), 1, options.seconds / WORKS, time.process_time, few=FEW)
+        task, prices = imagenet_resnet50(options.size), prices_here()
+        bench = Bench(task, 1, options.seconds / WORKS, time.process_time, few=FEW, prices=prices)
         found = plan_on(bench, 3, 64, leave_out=LEFT_OUT, progress=sys.stderr.isatty())
         print(f"ImageNet in {options.size} × {options.size} pixels, ResNet-50. Extrapolated.")
         print(f"A retraining is of one epoch; times {EPOCHS} for a training.\n")

@@ -49,7 +49,7 @@ def test_processes_that_were_started_and_have_no_group_are_told_so(monkeypatch):
 
 
 def test_an_error_of_torch_that_another_process_is_gone_is_told_as_that(monkeypatch):
-    made = group.Group(world=None, rank=0, size=2, door=None, line=None)
+    made = group.Group(rank=0, size=2, lines=None)
     monkeypatch.setattr(group, "_initialised", lambda: made)
     monkeypatch.setattr(group, "_meet", lambda *_: None)
     with pytest.raises(ProcessError, match="another process has ended"), processes.together("a call"):

@@ -1,6 +1,7 @@
 """Plans: what is measured is what is then done, and what is extrapolated lies on a line."""
 
 import json
+import math
 import time
 from dataclasses import replace
 
@@ -12,12 +13,13 @@ from toy_classifier import classifier
 
 from excise import Descent, InputError, Step, Task, Unlearner, fit
 from excise.planning import plan, scaling, works
+from excise.planning.bench import Bench
+from excise.planning.messages import Prices
 from excise.planning.planning import plan_on
-from excise.planning.scaling import Line, estimate
-from excise.planning.searches import plan_search, size_of_table
+from excise.planning.scaling import Estimate, Line, Pair, estimate
+from excise.planning.searches import pairs, plan_search, size_of_table
 from excise.planning.stopwatch import Taken, bytes_kept, most_memory, taken
 from excise.planning.table import cells, duration, markdown
-from excise.planning.works import Bench
 
 pytestmark = pytest.mark.filterwarnings("ignore::excise.unlearning.convergence.NotConvergedWarning")
 
@@ -39,6 +41,13 @@ class FakeTime:
         return work
 
 
+@pytest.fixture(autouse=True)
+def known_prices(monkeypatch):
+    """Every message takes a millisecond: no processes are started to measure that."""
+    prices = Prices({kind: [1e-3] * 6 for kind in ("words", "add", "spread", "objects")})
+    monkeypatch.setattr("excise.planning.planning.prices_here", lambda: prices)
+
+
 @pytest.fixture
 def fake(monkeypatch):
     def make(of_size):
@@ -55,15 +64,47 @@ def test_what_takes_little_is_measured_as_a_whole(fake):
     assert found.seconds == pytest.approx(11.0)
     assert found.measured_at == 1
     assert one.sizes == [10, 100]
-    slope = (11.0 - 1.1) / 90
-    assert found.shared == pytest.approx(100 * slope)
+    assert found.pair is None  # nobody asked
+
+
+def test_two_processes_are_rehearsed_once_at_the_largest_size_that_is_measured(fake):
+    one = fake(lambda size: 1.0 + size)
+    asked = []
+
+    def rehearse(size):
+        asked.append(size)
+        return Pair(1.0 + size / 2, 0.1, 0.01 * size)
+
+    whole = estimate(one.set_up, 100, start=10, budget=1000.0, clock=one.clock, rehearse=rehearse)
+    assert (asked, whole.pair) == ([100], Pair(51.0, 0.1, 1.0))
+    assert whole.on(2) == pytest.approx(51 + 0.1 + 1.0)  # what was rehearsed
+    assert whole.on(4) == pytest.approx(1 + 100 / 4 + 3 * 0.1 + 1.5)  # 1 second is not divided
+    part = estimate(one.set_up, 10**6, start=10, budget=30.0, clock=one.clock, rehearse=rehearse)
+    assert asked == [100, max(one.sizes[2:])]
+    few = asked[-1]
+    assert part.pair == Pair(pytest.approx(1 + 10**6 / 2), 0.1, pytest.approx(0.01 * few))  # what grows is divided
+    steps = estimate(one.set_up, 10**6, start=10, budget=30.0, clock=one.clock, rehearse=rehearse, in_steps=True)
+    assert steps.pair.waiting == pytest.approx(0.1 * 10**6 / asked[-1])
+
+
+def test_several_processes_may_be_slower_than_one():
+    found = Estimate(0.1, 0.0, 1.0, Pair(0.08, waiting=0.3))
+    assert found.on(1) < found.on(2) < found.on(4)
+    slower = Estimate(0.1, 0.0, 1.0, Pair(0.2))  # each does all of it, and something besides
+    assert slower.on(2) == slower.on(8) == pytest.approx(0.2)
+
+
+def test_estimates_add_up_and_what_is_beyond_another_is_never_less_than_nothing():
+    few, more = Estimate(1.0, 5.0, 1.0, Pair(0.5, 0.1, 0.2)), Estimate(3.0, 4.0, 0.5, Pair(1.5, 0.1, 0.1))
+    assert more.plus(few, 2.0) == Estimate(5.0, 5.0, 0.5, Pair(2.5, pytest.approx(0.3), pytest.approx(0.5)))
+    assert more.beyond(few) == Estimate(2.0, 4.0, 0.5, Pair(1.0, 0.0, 0.0))
+    assert few.beyond(more).seconds == 0
 
 
 def test_what_takes_long_is_extrapolated_along_a_line(fake):
     one = fake(lambda size: 5.0 + 0.1 * size)
     found = estimate(one.set_up, 10**6, start=10, budget=30.0, clock=one.clock)
     assert found.seconds == pytest.approx(5 + 10**5)
-    assert found.on(4) == pytest.approx(5 + 10**5 / 4)  # what does not grow is not shared out
     assert 0 < found.measured_at < 1e-3
     assert sum(5 + size / 10 for size in one.sizes) < 45
 
@@ -158,26 +199,26 @@ def test_a_plan_has_every_work_and_changes_nothing(task):
     assert all(work.seconds is not None and 0 < work.seconds < 60 for work in found.works), found.works
     assert found["prepare (step)"].kept > 1000
     training, rest = found["retraining"].seconds, found["audit of 4 retrained"]
-    fixed = rest.seconds - rest.shared
-    expected = {
-        1: 4 * training + rest.seconds,
-        2: 2 * training + fixed + rest.shared / 2,
-        3: 2 * training + fixed + rest.shared / 3,
-    }
+    expected = {1: 4 * training + rest.seconds, 2: 2 * training + rest.on(2), 3: 2 * training + rest.on(3)}
     told = found.on_workers["audit with 4 retrainings"]
     assert told == {count: pytest.approx(seconds) for count, seconds in expected.items()}
     assert set(found.on_workers) == {
         "prepare (default)",
+        "request (default)",
         "prepare (step)",
+        "request (step)",
         "request (steps=3)",
         "request (drift)",
         "certificate",
         "audit with 4 retrainings",
     }
-    for name in ("certificate", "request (steps=3)"):
+    for name in found.names:
         one = found[name]
-        assert 0 <= one.shared <= one.seconds
-        assert found.on_workers[name][3] == pytest.approx(one.seconds - one.shared * 2 / 3)
+        assert (one.pair is None) == (name == "retraining")
+        if name in found.on_workers:
+            assert one.pair.seconds < 2 * one.seconds, name
+            assert one.pair.waiting > 0
+            assert found.on_workers[name] == {count: pytest.approx(one.on(count)) for count in (1, 2, 3)}
     assert all(torch.equal(a, b) for a, b in zip(before, task.model.parameters(), strict=True))
     json.dumps(found.as_dict(), allow_nan=False)
     assert f"| certificate | {duration(found['certificate'].seconds)} |" in markdown(found)
@@ -194,7 +235,7 @@ def test_a_plan_by_parts_agrees_with_what_is_done(task, monkeypatch):
     planned = {
         "certificate": works.certificate(bench),
         "retraining": works.retraining(bench),
-        "drift": works.drift_request(bench, scaling.Estimate(0, 0, 1.0)),
+        "drift": works.drift_request(bench, Estimate(0, 0, 1.0)),
         "steps=3": works.several_steps(bench),
     }
     assert planned["retraining"].measured_at < 0.5
@@ -216,15 +257,17 @@ def test_a_request_by_parts_has_the_whole_guard(task, monkeypatch):
     monkeypatch.setattr(works, "_requests", lambda *given: lambda: given[3])
     monkeypatch.setattr(scaling, "taken", lambda work, _: Taken(float(work()), 7.0))
     bench = Bench(task, 2, 1e-6, time.process_time)
-    assert works._guarding(bench, scaling.Estimate(0, 0, 1.0)) == (0.0, 0.0)
-    assert works._guarding(bench, scaling.Estimate(0, 0, 0.5)) == (pytest.approx(400 - 64), 7.0)
+    assert works._guarding(bench, Estimate(0, 0, 1.0)).seconds == 0
+    beyond = works._guarding(bench, Estimate(0, 0, 0.5))
+    assert (beyond.seconds, beyond.memory) == (pytest.approx(400 - 64), 7.0)
 
 
 def test_learning_again_is_counted_to_the_end(task, monkeypatch):
     asked = []
     monkeypatch.setattr(works, "relearn_steps", lambda *_, **options: asked.append(options["most"]))
-    monkeypatch.setattr(works, "taken", lambda work, _: (work(), Taken(16.0, 0.0))[1])
-    assert works._learning_again(Bench(task, 2, 1.0, time.process_time)) == 16.0 / asked[0] * 99
+    monkeypatch.setattr(scaling, "taken", lambda work, _: (work(), Taken(16.0, 0.0))[1])
+    again = works._learning_again(Bench(task, 2, 1.0, time.process_time))
+    assert again.seconds == pytest.approx(16.0 / asked[0] * 99)
 
 
 @pytest.mark.slow
@@ -233,7 +276,7 @@ def test_works_can_be_left_out_and_measured_on_fewer_samples(task):
     out = ("prepare (default)", "request (default)", "request (steps=3)", "request (drift)")
     found = plan_on(bench, 2, 2, leave_out=out)
     assert set(found.names) == {"prepare (step)", "request (step)", "certificate", "retraining", "audit of 2 retrained"}
-    assert set(found.on_workers) == {"prepare (step)", "certificate", "audit with 2 retrainings"}
+    assert set(found.on_workers) == {"prepare (step)", "request (step)", "certificate", "audit with 2 retrainings"}
     assert all(work.seconds for work in found.works)
 
 
@@ -265,16 +308,18 @@ def test_what_is_no_size_of_a_table(words):
         size_of_table(words)
 
 
-def test_a_search_is_extrapolated_by_a_power_of_the_rows(monkeypatch):
-    """Of a search that takes rows^1.5 × (2 + columns) / 10⁶ seconds."""
+def test_a_search_is_extrapolated_by_the_pairs_that_it_looks_at(monkeypatch):
+    """Of a search that takes (2 + columns) seconds for every 10⁹ pairs."""
     monkeypatch.setattr("excise.planning.searches.search", lambda *size: size)
     monkeypatch.setattr(
         "excise.planning.searches.taken",
-        lambda work, _: Taken(work.args[0] ** 1.5 * (2 + work.args[1]) / 1e6, 0),
+        lambda work, _: Taken(pairs(work.args[0], 5) * (2 + work.args[1]) / 1e9, 0),
     )
     whole, some = plan_search(10**8, 1000)
-    assert whole.exponent == pytest.approx(1.5)
-    assert whole.seconds == pytest.approx(10**12 * 1002 / 1e6)
-    assert (some.rows, some.seconds) == (100_000, pytest.approx(100_000**1.5 * 1002 / 1e6))
+    n = 10.0**8
+    known = n * math.log2(n) + n ** (3 / 2) + n ** (4 / 3) + n ** (5 / 4) + n ** (6 / 5)
+    assert whole.seconds == pytest.approx(known * 1002 / 1e9)
+    assert 1.4 < whole.exponent < 1.5
+    assert (some.rows, some.seconds) == (100_000, pytest.approx(pairs(100_000, 5) * 1002 / 1e9))
     assert (whole.table, whole.measured_at < 1e-4) == (8 * 10**11, True)
     assert len(plan_search(5000, 10)) == 1

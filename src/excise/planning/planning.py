@@ -12,17 +12,16 @@ from excise._support.checks import positive, whole
 from excise._support.progress import Stages
 from excise.errors import ExciseError
 from excise.planning import works
-from excise.planning.scaling import Estimate
+from excise.planning.bench import Bench
+from excise.planning.messages import prices_here
+from excise.planning.scaling import Estimate, Pair
 from excise.planning.stopwatch import Clock
-from excise.planning.works import Bench
 from excise.task.parameters import trainable
 from excise.task.task import Task
 from excise.unlearning.step import Step
 
 BUDGET = 60.0  # seconds that a plan takes, about
 WORKS = 9  # that share them
-DIVIDED = ("prepare (default)", "prepare (step)", "request (steps=3)", "request (drift)", "certificate")
-"""What processes share out as a whole, but for an audit."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,14 @@ class Work:
     """Bytes that stay from one request to the next."""
     measured_at: float = 1.0
     """The share of its size that was measured; what is below 1 is extrapolated."""
-    shared: float = 0.0
-    """Seconds that grow with the samples, which several processes divide among them."""
+    pair: Pair | None = None
+    """What it takes by two processes; None where that was not asked, or no work is divided."""
     why_not: str = ""
     """Why it can't be done on this task."""
 
     def on(self, workers: int) -> float | None:
         """Seconds by so many processes."""
-        return None if self.seconds is None else Estimate(self.seconds, 0.0, 1.0, self.shared).on(workers)
+        return None if self.seconds is None else Estimate(self.seconds, 0.0, 1.0, self.pair).on(workers)
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Plan:
     retrainings: int
     works: tuple[Work, ...]
     on_workers: dict[str, dict[int, float | None]]
-    """Seconds of what several workers share out, by their number: without what they send each other."""
+    """Seconds of what several processes share out, by their number, with what they send each other."""
 
     def __getitem__(self, name: str) -> Work:
         return next(work for work in self.works if work.name == name)
@@ -85,14 +84,16 @@ def plan(
     """Measure a few batches of every work on a task, and say what all of it will take.
 
     Nothing is written, and no model is changed. A work that is short is done once, as a whole; of a long one two small
-    parts are measured, and what they say is extrapolated along a line.
+    parts are measured, and what they say is extrapolated along a line. For several workers the same is done by two
+    processes, which this one plays (see ``processes.rehearsal``); what messages cost is measured between two that are
+    started for it.
 
     Args:
         task: The trained model and its data.
         retrainings: Models that an audit retrains.
         workers: Up to how many processes share what can be shared out, and retrainings (see ``docs/cluster.md``).
         request: How many samples a request names.
-        seconds: How long measuring may take, about.
+        seconds: How long measuring may take, about; for several workers up to three times as long.
         clock: What seconds are counted by.
         progress: Whether to show a bar.
     """
@@ -100,7 +101,9 @@ def plan(
     whole(workers, "workers")
     whole(request, "request")
     positive(seconds, "seconds")
-    return plan_on(Bench(task, request, seconds / WORKS, clock), retrainings, workers, progress=progress)
+    prices = prices_here() if workers > 1 else None
+    bench = Bench(task, request, seconds / WORKS, clock, prices=prices)
+    return plan_on(bench, retrainings, workers, progress=progress)
 
 
 def plan_on(
@@ -114,7 +117,12 @@ def plan_on(
                 stages.begin(name)
                 found[name] = _tried(name, work)
     counts = _counts(workers)
-    divided = {name: {count: found[name].on(count) for count in counts} for name in DIVIDED if name in found}
+    rest = f"audit of {retrainings} retrained"
+    divided = {
+        name: {count: work.on(count) for count in counts}
+        for name, work in found.items()
+        if name not in ("retraining", rest)
+    }
     divided[f"audit with {retrainings} retrainings"] = {count: _audit(found, retrainings, count) for count in counts}
     size = sum(weight.numel() for weight in trainable(bench.task.model).values())
     return Plan(bench.count, size, bench.request, retrainings, tuple(found.values()), divided)
@@ -152,7 +160,7 @@ def _tried(name: str, work: Callable[[], Estimated]) -> Work:
     except (ExciseError, ValueError) as error:
         return Work(name, None, None, why_not=str(error).partition("; ")[0])
     found, kept = given if isinstance(given, tuple) else (given, None)
-    return Work(name, found.seconds, found.memory, kept, found.measured_at, found.shared)
+    return Work(name, found.seconds, found.memory, kept, found.measured_at, found.pair)
 
 
 def _audit(found: dict[str, Work], retrainings: int, workers: int) -> float | None:

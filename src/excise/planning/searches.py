@@ -17,7 +17,7 @@ from excise.planning.scaling import Line
 from excise.planning.stopwatch import Clock, taken
 from excise.statistics.foci import foci
 
-ROWS, COLUMNS = (24_000, 96_000), (16, 64)  # of the tables that are measured; smaller ones fit into the caches
+ROWS, COLUMNS = 48_000, (16, 64)  # of the tables that are measured; those of far fewer rows fit into the caches
 SAMPLE = 100_000  # rows of a sample that is planned besides
 
 
@@ -33,7 +33,7 @@ class Search:
     table: int
     """Bytes of the table, which is held in memory."""
     exponent: float
-    """With how manieth a power of the rows the time grows, as measured."""
+    """With how manieth a power of the rows the time grows there, as is known of the search."""
     measured_at: float
     """The share of rows times columns that was measured; what is below 1 is extrapolated."""
 
@@ -58,28 +58,34 @@ def size_of_table(words: str) -> tuple[int, int]:
 def plan_search(rows: int, columns: int, *, features: int = 5, clock: Clock = time.process_time) -> list[Search]:
     """What a search takes on a table of this size, and on a sample of its rows.
 
-    Four tables of some thousand random rows are searched, in one thread. With the columns the time grows along a line;
-    the power with which it grows with the rows is what the lines of few and of many rows say at so many columns. The
-    clock is the processor's.
+    Two tables of random rows are searched, in one thread. With the columns the time grows along a line, and with the
+    rows as the pairs of rows that a search looks at, which are known (see ``pairs``). The clock is the processor's.
     """
     whole(features, "features")
-    search(ROWS[0] // 8, COLUMNS[0], features)  # the first one compiles
-    few, many = (
-        Line(COLUMNS, (_seconds(count, COLUMNS[0], features, clock), _seconds(count, COLUMNS[1], features, clock)))
-        for count in ROWS
-    )
-    exponent = max(1.0, math.log(many.at(columns) / few.at(columns)) / math.log(ROWS[1] / ROWS[0]))
+    search(ROWS // 32, COLUMNS[0], features)  # the first one compiles
+    few, many = (taken(partial(search, ROWS, count, features), clock).seconds for count in COLUMNS)
+    here = Line(COLUMNS, (few, many)).at(columns)
 
     def at(count: int) -> Search:
-        seconds = many.at(columns) * (count / ROWS[1]) ** exponent
-        share = min(1.0, ROWS[1] * COLUMNS[1] / (count * columns))
+        seconds = here * pairs(count, features) / pairs(ROWS, features)
+        share = min(1.0, ROWS * COLUMNS[1] / (count * columns))
+        exponent = math.log2(pairs(2 * count, features) / pairs(count, features))
         return Search(count, columns, features, seconds, count * columns * 8, exponent, share)
 
     return [at(rows)] if rows <= SAMPLE else [at(rows), at(SAMPLE)]
 
 
-def _seconds(rows: int, columns: int, features: int, clock: Clock) -> float:
-    return taken(partial(search, rows, columns, features), clock).seconds
+def pairs(rows: int, features: int) -> float:
+    """How many pairs of rows a search looks at for each column, but for a constant.
+
+    The first choice sorts each column. With d columns chosen, the nearest of a row in these and one more is found among
+    its n^(1/(d+1)) nearest in these.
+
+    >>> pairs(4, 1), pairs(4, 2)
+    (8.0, 16.0)
+    """
+    sorting = rows * math.log2(rows)
+    return math.fsum([sorting, *(rows ** (1 + 1 / (chosen + 1)) for chosen in range(1, features))])
 
 
 def search(rows: int, columns: int, features: int) -> None:

@@ -16,12 +16,14 @@ HEAD = ("work", "time", "memory", "kept", "measured")
 EXPLANATION = (
     "Time of this machine and its threads. Memory: beyond model and data, at most. Kept: from one request to the next. "
     "Measured: how much of the work was done to know; what is below 100 % is extrapolated. prepare is done once, a "
-    "request each time; a certificate only where it is asked for. By workers: processes that torchrun starts divide "
-    "what grows with the samples, and take whole retrainings; what they send each other is not counted."
+    "request each time; a certificate only where it is asked for. By workers: processes that torchrun starts, with the "
+    "threads of this one each. What two would do was rehearsed, with messages as quick as on this machine; that of "
+    "more is extrapolated."
 )
 SEARCH_HEAD = ("table", "time", "memory of the table", "grows with rows to the", "measured")
 SEARCH_EXPLANATION = (
-    "One thread, {features} columns chosen. Extrapolated from tables of up to 96,000 random rows: a rough figure."
+    "One thread, {features} columns chosen. Extrapolated from tables of 48,000 random rows by the pairs of rows that a "
+    "search looks at."
 )
 
 

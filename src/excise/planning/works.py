@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Subset, TensorDataset
 
 from excise.curvature.strategies import SAMPLES as OF_CURVATURE
 from excise.errors import NothingForgotten
@@ -20,9 +18,11 @@ from excise.evidence.auditing import audit
 from excise.evidence.duplicates import near_duplicates
 from excise.evidence.effort import Effort
 from excise.evidence.relearning import relearn_steps
-from excise.planning.scaling import Estimate, Line, estimate
-from excise.planning.stopwatch import Clock, bytes_kept, taken
+from excise.planning.bench import FEW, Bench, some_of
+from excise.planning.scaling import Estimate, Pair
+from excise.planning.stopwatch import bytes_kept
 from excise.privacy.claims import certified
+from excise.processes import together
 from excise.slices.slices import whole_model_block
 from excise.task.fingerprint import fingerprint_of
 from excise.task.parameters import trainable
@@ -39,7 +39,6 @@ from excise.unlearning.settling import MOST_SAMPLES as MOST_SETTLING
 from excise.unlearning.step import Step
 from excise.unlearning.unlearner import Unlearner
 
-FEW = 64  # samples of a work that is measured in part
 IN_TRAINING = 64  # samples that a training is measured on at least: in small batches each takes longer
 STEPS = 8  # of a training, that are measured first
 MOST_AUDITED = 3  # models that an audit is measured with, beside the two that are given
@@ -50,82 +49,12 @@ NEVER = -1e30  # a loss that no training gets to
 NOISE = 1e-3  # share of the weights by which stand-ins of retrained models differ
 
 
-@dataclass(frozen=True)
-class Bench:
-    """What works are measured on."""
-
-    task: Task
-    request: int
-    """How many samples a request names."""
-    budget: float
-    """Seconds for each work, about."""
-    clock: Clock
-    seed: int = 0
-    few: int = FEW
-    """Samples of a work that is measured in part."""
-
-    def estimate(
-        self,
-        set_up: Callable[[int], Callable[[], object]],
-        size: int,
-        *,
-        start: int,
-        most: int | None = None,
-        streams: bool = False,
-    ) -> Estimate:
-        """What a work of this size takes."""
-        how = {"start": start, "budget": self.budget, "clock": self.clock, "most": most, "streams": streams}
-        with quiet():
-            return estimate(set_up, size, **how)  # type: ignore[arg-type]
-
-    @property
-    def count(self) -> int:
-        """Training samples."""
-        return len(self.task.train_set)
-
-    def part(self, count: int) -> Task:
-        """The task with so many of its samples, drawn at random; all of it where that is all."""
-        return self.task if count >= self.count else part_of(self.task, self.order[:count])
-
-    def fitting(self, size: int) -> int:
-        """The size of a part, or a larger one where requests need that."""
-        return max(size, 4 * self.request)
-
-    @property
-    def order(self) -> Tensor:
-        """The samples in random order."""
-        return torch.randperm(self.count, generator=torch.Generator().manual_seed(self.seed))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Warnings are for who does the work, not for who asks what it costs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def part_of(task: Task, ids: Tensor) -> Task:
-    """The same objective on some samples, which are read as they are in the whole set."""
-    data, plain = (None if one is None else _some(one, ids) for one in (task.train_set, task.plain_set))
-    other = replace(task, train_set=data, plain_set=plain, keys=None)
-    for name in ("loss_module", "_sample_losses", "loss_scale", "_input_size"):
-        vars(other)[name] = getattr(task, name)
-    return other
-
-
-def _some(data: object, ids: Tensor) -> object:
-    if isinstance(data, TensorDataset):
-        return TensorDataset(*data[ids])
-    return Subset(data, ids.tolist())  # type: ignore[arg-type]
-
-
 def preparation(bench: Bench, method: Method | str) -> tuple[Estimate, int]:
     """Of what all requests share, and how many bytes of it are kept."""
     most = OF_CURVATURE if isinstance(method, Step) else OF_DEFAULT
     kept = [0]
 
-    def set_up(size: int) -> Callable[[], object]:
+    def set_up(bench: Bench, size: int) -> Callable[[], object]:
         task = bench.task if size == most else bench.part(size)
 
         def work() -> None:
@@ -142,27 +71,27 @@ def step_request(bench: Bench, prepared: Estimate) -> Estimate:
     selection = Step().selection
     most = int(getattr(selection, "copies", 1))
 
-    def set_up(copies: int) -> Callable[[], object]:
+    def set_up(bench: Bench, copies: int) -> Callable[[], object]:
         chosen = replace(selection, copies=copies) if hasattr(selection, "copies") else selection  # type: ignore[type-var]
         return _requests(bench, Step(chosen), prepared)
 
-    return bench.estimate(set_up, most, start=max(8, most // 4)).plus(*_guarding(bench, prepared))
+    return bench.estimate(set_up, most, start=max(8, most // 4)).plus(_guarding(bench, prepared))
 
 
 def default_request(bench: Bench, prepared: Estimate) -> Estimate:
     """Of one request by the default method, which looks at retained samples too."""
     most = min(MOST_SETTLING, bench.count)
     if prepared.measured_at == 1:
-        return bench.estimate(lambda _: _requests(bench, "auto", prepared), 1, start=1)
+        return bench.estimate(lambda bench, _: _requests(bench, "auto", prepared), 1, start=1)
     return bench.estimate(
-        lambda size: _requests(bench, "auto", prepared, size), most, start=bench.few, most=2 * bench.few
+        lambda bench, size: _requests(bench, "auto", prepared, size), most, start=bench.few, most=2 * bench.few
     )
 
 
 def several_steps(bench: Bench) -> Estimate:
     """Of one request by three Newton steps, each with some passes over the retained samples."""
 
-    def set_up(count: int) -> Callable[[], object]:
+    def set_up(bench: Bench, count: int) -> Callable[[], object]:
         return _requests(bench, Descent(steps=STEPS_TAKEN), Estimate(0, 0, count / bench.count), count)
 
     return bench.estimate(set_up, bench.count, start=min(bench.count, FIRST_PARTS * bench.few))
@@ -181,18 +110,17 @@ def _requests(bench: Bench, method: Method | str, prepared: Estimate, size: int 
     return work
 
 
-def _guarding(bench: Bench, prepared: Estimate) -> tuple[float, float]:
-    """Seconds and memory by which the guard of the whole task takes more than that of the part that was measured."""
+def _guarding(bench: Bench, prepared: Estimate) -> Estimate:
+    """By how much the guard of the whole task takes more than that of the part that was measured."""
     if prepared.measured_at == 1:
-        return 0.0, 0.0
+        return Estimate(0.0, 0.0, 1.0, Pair(0.0))
     part, most = bench.fitting(bench.few), min(bench.count, ANSWERS)
 
-    def set_up(size: int) -> Callable[[], object]:
+    def set_up(bench: Bench, size: int) -> Callable[[], object]:
         return _requests(bench, _Nudge(), prepared, size)
 
     few = bench.estimate(set_up, part, start=part)
-    whole = bench.estimate(set_up, max(part, most), start=2 * part)
-    return max(0.0, whole.seconds - few.seconds), whole.memory
+    return bench.estimate(set_up, max(part, most), start=2 * part).beyond(few)
 
 
 @dataclass(frozen=True)
@@ -218,45 +146,49 @@ def _forget(unlearner: Unlearner, ids: Tensor) -> None:
 
 def drift_request(bench: Bench, prepared: Estimate) -> Estimate:
     """Of one request by drift: what every request has, and the steps of its pass."""
-    how, task = Drift(), bench.task
+    how = Drift()
     left = bench.count - bench.request
     size = batch_size_of(how, left)
     steps = how.epochs * math.ceil(left / size)
-    fixed = bench.estimate(lambda _: _requests(bench, Step(AllSlices()), prepared), 1, start=1)
-    fixed = fixed.plus(*_guarding(bench, prepared))
+    fixed = bench.estimate(lambda bench, _: _requests(bench, Step(AllSlices()), prepared), 1, start=1)
 
-    def set_up(count: int) -> Callable[[], object]:
+    def set_up(bench: Bench, count: int) -> Callable[[], object]:
         def work() -> None:
-            model = copy.deepcopy(task.model)
+            model = copy.deepcopy(bench.task.model)
             push = {name: torch.zeros_like(weight) for name, weight in trainable(model).items()}
             ids, block = bench.order[: min(left, count * size)], whole_model_block(model)
-            with evaluating(model):
-                drift(task, model, ids, push, how, block=block, seed=0, batch_size=size)
+            with together("drift"), evaluating(model):
+                drift(bench.task, model, ids, push, how, block=block, seed=0, batch_size=size)
 
         return work
 
     most = math.ceil(left / size)
     first = max(1, STEPS * bench.few // FEW)
-    found = bench.estimate(set_up, steps, start=min(first, most), most=most, streams=True)
-    return found.plus(fixed.seconds, fixed.memory)
+    found = bench.estimate(set_up, steps, start=min(first, most), most=most, streams=True, in_steps=True)
+    return found.plus(fixed).plus(_guarding(bench, prepared))
 
 
 def certificate(bench: Bench) -> Estimate:
     """Of the proof after a request: one or two passes over the retained samples."""
-    task, batch = bench.task, bench.task.batch_size_within_memory(256)
+    batch = bench.task.batch_size_within_memory(256)
 
-    def set_up(count: int) -> Callable[[], object]:
+    def set_up(bench: Bench, count: int) -> Callable[[], object]:
         ids = torch.arange(bench.request, bench.request + count)
-        return lambda: certified(task, task.model, ids)
+
+        def work() -> None:
+            with together("certificate"):
+                certified(bench.task, bench.task.model, ids)
+
+        return work
 
     start = max(batch, 4 * batch * bench.few // FEW)  # a whole one: parts of a batch take longer
     return bench.estimate(set_up, bench.count - bench.request, start=start, streams=True)
 
 
 def retraining(bench: Bench) -> Estimate:
-    """Of one training without the samples, by the task's recipe."""
+    """Of one training without the samples, by the task's recipe, which is never divided."""
 
-    def set_up(count: int) -> Callable[[], object]:
+    def set_up(bench: Bench, count: int) -> Callable[[], object]:
         ids = bench.order[:count].sort().values
 
         def work() -> None:
@@ -268,7 +200,8 @@ def retraining(bench: Bench) -> Estimate:
 
         return work
 
-    return bench.estimate(set_up, bench.count - bench.request, start=max(bench.few, IN_TRAINING), streams=True)
+    alone = replace(bench, prices=None)
+    return alone.estimate(set_up, bench.count - bench.request, start=max(bench.few, IN_TRAINING), streams=True)
 
 
 def auditing(bench: Bench, retrainings: int) -> Estimate:
@@ -285,7 +218,7 @@ def auditing(bench: Bench, retrainings: int) -> Estimate:
     few = min(retrainings, MOST_AUDITED)
 
     def with_models(models: int) -> Estimate:
-        def set_up(part: int) -> Callable[[], object]:
+        def set_up(bench: Bench, part: int) -> Callable[[], object]:
             task = _audited(bench, min(most, part * bench.few), min(len(test), part * bench.few))
             others = [_stand_in(task.model, seed) for seed in range(models + 1)]
             ids = list(range(bench.request))
@@ -295,29 +228,30 @@ def auditing(bench: Bench, retrainings: int) -> Estimate:
 
     found = with_models(few)
     if retrainings > few:
-        each = max(0.0, found.seconds - with_models(few - 1).seconds)
-        found = found.plus(each * (retrainings - few))
-    with quiet():
-        passes = _passes(bench) * max(0, bench.count - most)
-        again = _learning_again(bench) * (retrainings + 1)
-    return found.plus(passes + again)
+        found = found.plus(found.beyond(with_models(few - 1)), retrainings - few)
+    found = found.plus(_learning_again(bench), retrainings + 1)
+    return found.plus(_passes(bench), max(0, bench.count - most))
 
 
-def _learning_again(bench: Bench) -> float:
-    """Seconds that a model takes to learn a request again, as if it never knew the samples as well as the original."""
+def _learning_again(bench: Bench) -> Estimate:
+    """What a model takes to learn a request again, as if it never knew the samples as well as the original."""
     ids = list(range(bench.request))
 
-    def work() -> None:
-        relearn_steps(bench.task, bench.task.model, ids, NEVER, lr=1e-6, most=STEPS)
+    def set_up(bench: Bench, steps: int) -> Callable[[], object]:
+        def work() -> None:
+            with together("learning again"):
+                relearn_steps(bench.task, bench.task.model, ids, NEVER, lr=1e-6, most=steps)
+
+        return work
 
     steps = Effort().relearn_steps - LITTLE.relearn_steps
-    return taken(work, bench.clock).seconds / STEPS * steps
+    return bench.estimate(set_up, steps, start=STEPS, most=STEPS)
 
 
 def _audited(bench: Bench, count: int, test: int) -> Task:
     task = bench.part(count)
     held_out = bench.task.test_set
-    return task if test >= len(held_out) else replace(task, test_set=_some(held_out, torch.arange(test)))
+    return task if test >= len(held_out) else replace(task, test_set=some_of(held_out, torch.arange(test)))
 
 
 def _stand_in(model: nn.Module, seed: int) -> nn.Module:
@@ -331,16 +265,18 @@ def _stand_in(model: nn.Module, seed: int) -> nn.Module:
     return other
 
 
-def _passes(bench: Bench) -> float:
-    """Seconds for each training sample that an audit only reads: to recognise the set, and to find near-duplicates."""
-    seconds = []
-    sizes = (4 * bench.few, 8 * bench.few)
-    for size in sizes:
+def _passes(bench: Bench) -> Estimate:
+    """What a training sample takes that an audit only reads: to recognise the set, and to find near-duplicates."""
+
+    def set_up(bench: Bench, size: int) -> Callable[[], object]:
         task = bench.part(size)
 
-        def work(task: Task = task) -> None:
-            fingerprint_of(task)
-            near_duplicates(task, list(range(bench.request)))
+        def work() -> None:
+            with together("reading"):
+                fingerprint_of(task)
+                near_duplicates(task, list(range(bench.request)))
 
-        seconds.append(taken(work, bench.clock).seconds)
-    return Line(sizes, (seconds[0], seconds[1])).slope
+        return work
+
+    few, more = (bench.estimate(set_up, size, start=size) for size in (4 * bench.few, 8 * bench.few))
+    return Estimate(0.0, 0.0, 1.0, Pair(0.0)).plus(more.beyond(few), 1 / (4 * bench.few))

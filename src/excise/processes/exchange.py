@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from excise.errors import ExciseError, ProcessError
@@ -69,12 +68,7 @@ def _tell(group: Group, words: str) -> None:
 def _say(group: Group, status: int, place: str) -> list[list[int]]:
     """Status and place of every process."""
     word = torch.tensor([status, zlib.crc32(place.encode())], dtype=torch.int64)
-    words = [torch.empty_like(word) for _ in range(group.size)]
-    try:
-        dist.all_gather(words, word, group=group.line)
-    except RuntimeError as error:
-        raise lost(group, error) from error
-    return [one.tolist() for one in words]
+    return [one.tolist() for one in _sent(group, partial(group.lines.words, word))]
 
 
 def _messages(group: Group, own: str) -> list[str]:
@@ -83,12 +77,7 @@ def _messages(group: Group, own: str) -> list[str]:
 
 
 def _objects(group: Group, own: Any) -> list[Any]:
-    found: list[Any] = [None] * group.size
-    try:
-        dist.all_gather_object(found, own, group=group.line)
-    except RuntimeError as error:
-        raise lost(group, error) from error
-    return found
+    return _sent(group, partial(group.lines.objects, own))
 
 
 def _stop(group: Group, messages: Sequence[str]) -> None:
@@ -108,7 +97,7 @@ def total(tensors: Sequence[Tensor], place: str, *, double: bool = True) -> list
     for some in _buckets(tensors):
         flat = torch.cat([one.detach().reshape(-1) for one in some])
         flat = flat.double() if double and flat.is_floating_point() else flat
-        _sent(group, partial(dist.all_reduce, flat, group=group.for_tensor(flat)))
+        _sent(group, partial(group.lines.add, flat))
         pieces = flat.split([one.numel() for one in some])
         found += [piece.reshape(one.shape).to(one.dtype) for piece, one in zip(pieces, some, strict=True)]
     return found
@@ -138,7 +127,7 @@ def gathered_rows(parts: Sequence[Tensor], place: str) -> list[Tensor]:
         ]
         for at, piece in enumerate(pieces):
             if piece.numel():
-                _sent(group, partial(_broadcast, group, piece, at))
+                _sent(group, partial(group.lines.spread, piece, at))
         found.append(torch.cat(pieces))
     return found
 
@@ -152,7 +141,7 @@ def from_first(tensors: Sequence[Tensor], place: str, *, first: int = 0) -> None
     with torch.no_grad():
         for some in _buckets(tensors):
             flat = torch.cat([one.detach().reshape(-1) for one in some])
-            _sent(group, partial(_broadcast, group, flat, first))
+            _sent(group, partial(group.lines.spread, flat, first))
             for piece, one in zip(flat.split([one.numel() for one in some]), some, strict=True):
                 one.copy_(piece.reshape(one.shape))
 
@@ -211,14 +200,8 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield some
 
 
-def _broadcast(group: Group, tensor: Tensor, source: int) -> None:
-    """As bytes, which every line can send."""
-    flat = tensor.reshape(-1).view(torch.uint8)
-    dist.broadcast(flat, source, group=group.for_tensor(tensor))
-
-
-def _sent(group: Group, send: Callable[[], Any]) -> None:
+def _sent(group: Group, send: Callable[[], R]) -> R:
     try:
-        send()
+        return send()
     except RuntimeError as error:
         raise lost(group, error) from error

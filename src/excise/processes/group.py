@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-import torch
 import torch.distributed as dist
 
 from excise._support.launchers import started_processes
 from excise.errors import InputError, ProcessError, warn
+from excise.processes.lines import GroupLines, Lines
 
 PATIENCE = 30.0  # seconds of waiting for others, after which that is said
 MEETING = timedelta(minutes=10)  # for all to come to the same call
@@ -33,26 +33,15 @@ class WaitingWarning(UserWarning):
 
 @dataclass(eq=False)
 class Group:
-    """All processes of ``torch.distributed``, with lines of their own between them.
+    """All processes of ``torch.distributed``, with lines of their own between them."""
 
-    The user's lines are left alone: a model that is sharded uses them at any time.
-    """
-
-    world: Any
     rank: int
     size: int
-    door: Any
-    """By which all come in; nobody waits here for long."""
-    line: Any
-    """By which they talk inside, from CPU to CPU."""
+    lines: Lines
     broken: str = ""
     """Why it can't be used any more."""
     is_in_step: bool = False
     """Whether others may wait inside the model, rather than for a word."""
-
-    def for_tensor(self, tensor: torch.Tensor) -> Any:
-        """The line for tensors that are where this one is."""
-        return self.line if tensor.device.type == "cpu" else self.world
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +53,10 @@ class InStep:
 
 Alone = Literal["alone"]
 _NOW: ContextVar[Group | InStep | Alone | None] = ContextVar("processes", default=None)
-_LAST: list[Group] = []
-"""The group that was made last, as long as the user's is the same."""
+_PLAYED: ContextVar[Group | None] = ContextVar("played", default=None)
+"""A group of processes that this one only plays (see ``rehearsal``)."""
+_LAST: list[tuple[Any, Group]] = []
+"""The user's group that was seen last, and what was made of it."""
 atexit.register(_LAST.clear)  # lines that are taken down after Python itself abort the process
 
 
@@ -130,8 +121,11 @@ def is_first() -> bool:
 
     Unlike ``rank`` it is so outside of calls too.
     """
-    together = _NOW.get() != "alone" and dist.is_available() and dist.is_initialized()
-    return not together or dist.get_rank() == 0
+    if _NOW.get() == "alone":
+        return True
+    if (group := _PLAYED.get()) is not None:
+        return group.rank == 0
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
 @contextmanager
@@ -182,19 +176,32 @@ def together(call: str) -> Iterator[None]:
 
 def _initialised() -> Group | None:
     """The group of all processes; None where there is no other. Lines are laid where this is called first."""
+    if (played := _PLAYED.get()) is not None:
+        return played
     if not (dist.is_available() and dist.is_initialized()):
         _require_initialised()
         return None
     if dist.get_world_size() == 1:
         return None
     world = dist.group.WORLD
-    if _LAST and _LAST[0].world is world:
-        return _LAST[0]
+    if _LAST and _LAST[0][0] is world:
+        return _LAST[0][1]
     with _waiting("the first call of excise"):
         door = dist.new_group(backend="gloo", timeout=MEETING)
-        line = dist.new_group(backend="gloo", timeout=WORKING)
-    _LAST[:] = [Group(world, dist.get_rank(), dist.get_world_size(), door, line)]
-    return _LAST[0]
+        inside = dist.new_group(backend="gloo", timeout=WORKING)
+    size = dist.get_world_size()
+    _LAST[:] = [(world, Group(dist.get_rank(), size, GroupLines(world, door, inside, size)))]
+    return _LAST[0][1]
+
+
+@contextmanager
+def played(group: Group) -> Iterator[None]:
+    """Calls inside are those of one of several processes, though no process group is initialised."""
+    token = _PLAYED.set(group)
+    try:
+        yield
+    finally:
+        _PLAYED.reset(token)
 
 
 def _require_initialised() -> None:
@@ -215,10 +222,9 @@ def _meet(group: Group, call: str) -> None:
     """Wait until all have come to the call."""
     if group.broken:
         raise ProcessError(f"{call} can't be carried out by {group.size} processes any more: {group.broken}")
-    calls: list[Any] = [None] * group.size
     with _waiting(call):
         try:
-            dist.all_gather_object(calls, call, group=group.door)
+            calls = group.lines.meet(call)
         except RuntimeError as error:
             raise lost(group, error) from error
     others = [f"process {number} {name}" for number, name in enumerate(calls) if name != call]
