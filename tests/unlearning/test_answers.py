@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Guard, NothingForgotten, Step, Task, Unlearner
-from excise.unlearning.answers import Answers
+from excise.unlearning.answers import Answers, points_lost
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,15 @@ def test_a_step_that_spoils_answers_at_any_length_is_refused(network, monkeypatc
     monkeypatch.setattr(Answers, "points_lost", lambda *_: 1.0)
     with pytest.raises(NothingForgotten, match=r"the accuracy within 0\.5 points"):
         Unlearner(network, Step("all")).forget([3])
+
+
+def test_a_loss_counts_in_full_unless_it_may_be_chance():
+    """Of 500 samples 17 go wrong and 6 get right: that is 2.3 standard deviations, and with 9 it is 1.6."""
+    before = torch.arange(500) >= 20
+    for won, points in ((6, 2.2), (9, 0.0)):
+        after = before.clone()
+        after[20:37], after[:won] = False, True
+        assert points_lost(before, after) == pytest.approx(points)
 
 
 def test_what_is_counted(network):

@@ -36,15 +36,17 @@ def right_answers(task: Task, outputs: Tensor, targets: Tensor) -> Tensor | None
 
 
 def points_lost(before: Tensor, after: Tensor) -> float:
-    """How many points of accuracy are lost beyond chance, by which samples were right before and are after.
+    """How many points of accuracy are lost, by which samples were right before and are after; 0 if that may be chance.
 
     >>> all_right = torch.ones(100, dtype=torch.bool)
     >>> points_lost(all_right, all_right), points_lost(all_right, ~all_right)
-    (0.0, 80.0)
+    (0.0, 100.0)
+    >>> points_lost(all_right, all_right & (torch.arange(100) > 2))  # three of a hundred
+    0.0
     """
     lost, won = int((before & ~after).sum()), int((~before & after).sum())
-    chance = CHANCE * math.sqrt(lost + won)
-    return 100 * max(0.0, lost - won - chance) / max(1, len(before))
+    is_chance = lost - won <= CHANCE * math.sqrt(lost + won)
+    return 0.0 if is_chance else 100 * (lost - won) / len(before)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Answers:
         return Answers(stay, self.held_out.at(~torch.isin(self.held_out.classes, no_longer)))
 
     def points_lost(self, task: Task, model: nn.Module) -> float:
-        """How many points of accuracy a model loses against this one, where it loses most, beyond chance."""
+        """How many points of accuracy a model loses against this one, where it loses most; 0 if that may be chance."""
         counted = self.retained, self.held_out
         now = _seen(task, model, counted[0].ids), _seen(task, model, counted[1].ids, task.test_set)
         return max(

@@ -35,7 +35,8 @@ class Guard:
     """How many retained samples tell that rise; None for 64, and fewer where inputs are large. Losses that are near 0
     but for a few samples need more, at the cost of every request."""
     points: float = 0.5
-    """How many points of accuracy retained and held-out samples may lose, beyond chance, where samples have classes."""
+    """How many points of accuracy retained and held-out samples may lose, where they have classes. What may be chance
+    does not count."""
 
     def __post_init__(self) -> None:
         require(is_number(self.factor) and self.factor >= 1, "factor", self.factor, "1 or more")
