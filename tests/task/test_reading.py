@@ -65,21 +65,10 @@ def ready(samples):
     return samples if isinstance(samples, tuple) else default_collate(samples)
 
 
-class Named(nn.Module):
-    """Which takes its input by name, as models of Hugging Face's do."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(WIDTH, 2)
-
-    def forward(self, x):
-        return self.layer(x)
-
-
 def task_with(data, **options):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = Named()
+        model = nn.Linear(WIDTH, 2)
     return Task(model, LOSS, data, weight_decay=0.01, **options)
 
 
