@@ -1,6 +1,7 @@
 """Settings of all tests, and a look at those that were skipped.
 
-Tests run in two processes on two cores, so each gets one thread of torch; the package finds the tests' data.
+Tests run in two processes on two cores, so each gets one thread of torch, and so do the programs that it starts; the
+package finds the tests' data.
 """
 
 import os
@@ -12,6 +13,7 @@ from hypothesis import settings
 EXPECTED = 0  # tests that lack data where there is a folder of data
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of programs that tests start
 settings.register_profile("untimed", deadline=None)  # a busy machine is no defect
 settings.load_profile("untimed")
 if DATA.is_dir():

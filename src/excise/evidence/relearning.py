@@ -18,6 +18,7 @@ from excise.task.parameters import trained_parameters
 from excise.task.predictions import predict
 from excise.task.task import Task
 from excise.training.loop import added_up, batch_sizes
+from excise.training.sgd import SGD
 
 ROUNDING = 1e-6  # of float32: the same model on the same samples, in batches of another size, differs by less
 
@@ -77,7 +78,7 @@ def relearn_steps(
     positive(lr, "lr")
     most, batch_size, seed = whole(most, "most", 0), whole(batch_size, "batch_size"), whole(seed, "seed", 0)
     model = copy.deepcopy(model).eval()
-    optimizer = torch.optim.SGD(trained_parameters(model).values(), lr=lr)
+    optimizer = SGD(trained_parameters(model).values(), lr=lr)
     task = task.only(ids)  # so that no sample is read at every step
     batches = _batches(torch.arange(len(ids)), batch_size, seed)
     losses = [_mean_loss(task, model)]

@@ -22,6 +22,7 @@ from excise.errors import InputError
 from excise.task.ids import Ids, positions
 from excise.task.parameters import trained_parameters
 from excise.task.task import Task
+from excise.training.sgd import SGD, Optimizer
 from excise.training.trace import GradientRecorder, GradientTrace
 
 Schedule = Literal["cosine", "constant"]
@@ -59,9 +60,9 @@ class Pace:
         checks.require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to less than 1")
         checks.whole(self.batch_size, "batch_size")
 
-    def sgd(self, weights: Iterable[Tensor], *, weight_decay: float = 0.0) -> torch.optim.SGD:
+    def sgd(self, weights: Iterable[Tensor], *, weight_decay: float = 0.0) -> SGD:
         """The optimiser of these weights."""
-        return torch.optim.SGD(weights, lr=self.lr, momentum=self.momentum, weight_decay=weight_decay)
+        return SGD(weights, lr=self.lr, momentum=self.momentum, weight_decay=weight_decay)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Step:
 
 
 def descend(
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     passes: Sequence[Pass],
     *,
     batch_size: int,
@@ -121,7 +122,7 @@ def descend(
         yield total / len(one.ids)
 
 
-def _differentiate(optimizer: torch.optim.Optimizer, one: Pass, ids: Tensor) -> float:
+def _differentiate(optimizer: Optimizer, one: Pass, ids: Tensor) -> float:
     """Put the gradients of a batch's loss where the optimiser looks for them."""
     optimizer.zero_grad()
     with torch.enable_grad():
@@ -130,7 +131,7 @@ def _differentiate(optimizer: torch.optim.Optimizer, one: Pass, ids: Tensor) -> 
     return added_up(optimizer, value.detach()) if one.shared else float(value.detach())
 
 
-def added_up(optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
+def added_up(optimizer: Optimizer, loss: Tensor) -> float:
     """Add up loss and gradients of all processes; a weight that none of them uses has no gradient, as ever."""
     if processes.count() == 1:
         return float(loss)

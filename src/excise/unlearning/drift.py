@@ -27,6 +27,7 @@ from excise.slices.slices import Block, whole_model_block
 from excise.task.parameters import Tensors, move, trainable, trained_parameters
 from excise.task.task import Task, evaluating
 from excise.training.loop import Pass, Step, cosine, descend
+from excise.training.sgd import SGD
 from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.denial import Denial
 from excise.unlearning.direction import influence, prepare_curvature
@@ -265,7 +266,7 @@ def drift(
         return value
 
     passes = descend(
-        torch.optim.SGD(pull.weights.values(), lr=how.lr, momentum=how.momentum, foreach=True),
+        SGD(pull.weights.values(), lr=how.lr, momentum=how.momentum, foreach=True),
         [Pass(residual, loss, task.reading_ahead, shared=True)] * how.epochs,
         batch_size=batch_size,
         share=cosine,
