@@ -79,13 +79,14 @@ def step_request(bench: Bench, prepared: Estimate) -> Estimate:
 
 
 def default_request(bench: Bench, prepared: Estimate) -> Estimate:
-    """Of one request by the default method, which looks at retained samples too."""
-    most = min(MOST_SETTLING, bench.count)
+    """Of one request by the default method, which looks at retained samples too.
+
+    Of very few samples a request harms more of the others than of many, and what it harms costs it time.
+    """
+    most, few = min(MOST_SETTLING, bench.count), 2 * bench.few
     if prepared.measured_at == 1:
         return bench.estimate(lambda bench, _: _requests(bench, "auto", prepared), 1, start=1)
-    return bench.estimate(
-        lambda bench, size: _requests(bench, "auto", prepared, size), most, start=bench.few, most=2 * bench.few
-    )
+    return bench.estimate(lambda bench, size: _requests(bench, "auto", prepared, size), most, start=few, most=2 * few)
 
 
 def several_steps(bench: Bench) -> Estimate:
