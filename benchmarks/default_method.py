@@ -33,7 +33,7 @@ def main() -> None:
         began = time.perf_counter()
         task.retrain(task.all_ids, 1)
         training = time.perf_counter() - began
-        for spec in ("random:1%", "class:3:100"):
+        for spec in ("random:1%", "class:3:100", "hardest:40", "class:3"):
             ids = list(parse_request(spec, task, seed=0).ids)
             prepared, taken, said = [], [], ""
             for seed in range(REPEATS):

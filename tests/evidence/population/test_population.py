@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,13 @@ def measured(shift=3.0, *, models=24):
     found |= {"half": pieces(2, shift / 2, models=models, seconds=0.5), "whole": pieces(3, models=models, seconds=2.0)}
     settings = {"half": {"name": "a"}, "whole": {"name": "b"}}
     return figures_of(found, request="random:1%", ids=[4, 2], settings=settings, seed=0)
+
+
+def test_a_run_that_was_paused_does_not_make_its_method_slow():
+    slow = [replace(one, seconds=1e6) if number < 5 else one for number, one in enumerate(pieces(2, seconds=0.5))]
+    found = {"original": pieces(0), "retrained": [replace(pieces(1)[0], seconds=1e6), *pieces(1)[1:]], "slow": slow}
+    told = figures_of(found, request="random:1%", ids=[4, 2], settings={"slow": {}}, seed=0)
+    assert (told.rows[1].seconds, told.floor.seconds) == (0.5, 10)
 
 
 def test_rows_are_in_order_and_each_says_how_far_it_is():

@@ -50,7 +50,7 @@ class Measured:
     """Mean |z| of forgotten, retained and test samples."""
     accuracies: dict[str, float]
     seconds: float
-    """Of a request, mean."""
+    """Of a request, median: some may have been made while the machine had other work, or was stopped."""
     preparation: float
     refused: float
     """Share of the models of which the method forgot nothing, and said so."""
@@ -164,7 +164,7 @@ def _measure(name: str, ours: Sequence[Piece], retrained: Sequence[Piece]) -> Me
     if name == NOTHING:
         seconds = preparation = 0.0
     else:
-        seconds, preparation = _mean(ours, lambda one: one.seconds), _mean(ours, lambda one: one.preparation)
+        seconds, preparation = _median(ours, lambda one: one.seconds), _median(ours, lambda one: one.preparation)
     return Measured(
         name=name,
         auc=attack.auc,
@@ -182,6 +182,10 @@ def _measure(name: str, ours: Sequence[Piece], retrained: Sequence[Piece]) -> Me
 
 def _mean(pieces: Sequence[Piece], of: Callable[[Piece], float]) -> float:
     return float(np.mean([of(piece) for piece in pieces]))
+
+
+def _median(pieces: Sequence[Piece], of: Callable[[Piece], float]) -> float:
+    return float(np.median([of(piece) for piece in pieces]))
 
 
 def _accuracies(pieces: Sequence[Piece]) -> dict[str, float]:
@@ -213,7 +217,7 @@ def _floor(retrained: Sequence[Piece], seed: int) -> Measured:
         score=mean(lambda row: row.score),
         z=_mean_of_groups([row.z for row in rows]),
         accuracies=_accuracies(retrained),
-        seconds=_mean(retrained, lambda one: one.seconds),
+        seconds=_median(retrained, lambda one: one.seconds),
         preparation=0.0,
         refused=0.0,
     )
