@@ -1,7 +1,8 @@
 """``foci`` with its columns shared out over two workers, against one: prints a table for docs/statistics.md.
 
 One thread per process. Wall-clock ratios need a machine with nothing else to do; the last column, the seconds of
-processor time on the longest path (this process and its busiest worker) against those of one process, does not.
+processor time on the longest path (this process and its busiest worker) against those of one process, does not; of
+workers that are started for each search it is not known.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ def compare(X: Any, y: Any, backend: str, pids: list[int]) -> str:
     shared, path, by_two = timed(lambda: search(X, y, backend), pids)  # first: idle processes of loky end by themselves
     alone, spent, by_one = timed(lambda: foci(X, y, random_state=0, n_jobs=1), [])
     same = np.array_equal(by_one.indices, by_two.indices) and np.array_equal(by_one.scores, by_two.scores)
+    of_processor = f"{spent / path:.2f}" if pids else "–"
     return (
         f"| 2 of {backend} | {shared:.1f} | {alone:.1f} | {alone / shared:.2f} | {'yes' if same else 'NO'} "
-        f"| {spent / path:.2f} |"
+        f"| {of_processor} |"
     )
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from excise import planning
+from excise.planning.messages import Prices
 
 real_plan = planning.plan
 
@@ -16,6 +17,8 @@ def plan_once(made, *given, **options):
 
 @pytest.mark.slow
 def test_a_plan_is_printed_and_nothing_is_written(run, tmp_path, monkeypatch):
+    prices = Prices({kind: [1e-3] * 6 for kind in ("words", "add", "spread", "objects")})
+    monkeypatch.setattr("excise.planning.planning.prices_here", lambda: prices)  # else two processes are started
     made = []
     monkeypatch.setattr(planning, "plan", lambda *given, **told: made[-1] if made else plan_once(made, *given, **told))
     done = run("plan", "--task", "forget_factory:trained", "--seconds", 0.5, "--workers", 2)
