@@ -118,22 +118,6 @@ def test_a_pass_that_harms_is_left_out(network, threes, monkeypatch, method, mod
         assert torch.equal(one, other)
 
 
-def test_half_of_what_a_pass_brings_back_is_taken_again(network, threes, monkeypatch):
-    """Of a pass that undoes the whole step; retained samples keep what they say."""
-
-    def undo(_, model, *__):
-        model.load_state_dict(network.model.state_dict())
-
-    plain = Unlearner(network, Predicted(), guard=None).forget(threes).model
-    monkeypatch.setattr(predicted, "settle", undo)
-    again = Unlearner(network, Predicted(settle=True), guard=None).forget(threes).model
-    before, aim, after = (margins(network, model, threes).values.mean() for model in (network.model, plain, again))
-    assert 0.35 < (after - before) / (aim - before) < 0.65
-    kept = all_but(threes, 600)
-    before, aim, after = (margins(network, model, kept).values for model in (network.model, plain, again))
-    assert (after - before).abs().mean() < 0.75 * (aim - before).abs().mean()
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_settle_is_yes_or_no(method):
     with pytest.raises(InputError, match=r"settle must be True or False, not 0\.1"):

@@ -33,7 +33,6 @@ ROUNDS = 4  # in which a model is moved to answers that are far from its own; ha
 SETTLED_ROUNDS = 2  # the same, where a pass follows
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
-TAKEN_AGAIN = 0.5  # of what a pass over retained samples gives back to the forgotten ones
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,8 @@ class Predicted:
                 _go(prepared, model, start, request, share, rounds)
                 if settled:
                     removal.stages.begin("settling")
-                    _settle(prepared, model, request, removal)
+                    block, trace = prepared.network.block, prepared.network.trace
+                    settle(workspace.task, model, block, removal.residual, trace, removal.seed)
                 losses = removal.retained.of_each(model)
                 if removal.retained.keeps(model, losses):
                     return Applied(set(every.numbers), {}, share, _said(prepared, share, settled), losses)
@@ -209,26 +209,6 @@ def _teach(
         missed = wanted - now.forgotten.margins.values, request.retained.margins.values - kept
         step = step + now.correction(torch.cat(missed))
         move(model, start, network.block.scatter(step, start))
-
-
-def _settle(prepared: Prepared, model: nn.Module, request: Request, removal: Removal) -> None:
-    """Make a gentle pass, and take half of what it gives back to the forgotten samples; retained ones keep theirs.
-
-    The pass brings back what the step has harmed, which the prediction did not know of, and some of what was to be
-    forgotten besides. So the one goes too far and the other not far enough, and the middle is nearer than both.
-    """
-    network = prepared.network
-
-    def answers() -> Tensor:
-        return margins(network.task, model, request.forgotten.ids).values
-
-    before = answers()
-    settle(network.task, model, network.block, removal.residual, network.trace, removal.seed)
-    given_back = answers() - before
-    kept = torch.zeros(len(request.retained)).to(given_back)
-    step = request.correction(torch.cat([-TAKEN_AGAIN * given_back, kept]))
-    start = copy.deepcopy(trainable(model))
-    move(model, start, network.block.scatter(step, start))
 
 
 def _said(prepared: Prepared, share: float, settled: bool) -> str:
