@@ -24,10 +24,12 @@ requests = st.lists(st.tuples(epsilons, deltas), min_size=1, max_size=8)
 
 def privacy_curve(mu, epsilon):
     """∫ max(p - e^ε q, 0) for p = N(μ, 1) and q = N(0, 1)."""
-    normal = scipy.stats.norm
+
+    def density(x):  # scipy's takes fifty times as long
+        return math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
     def excess(x):
-        return normal.pdf(x - mu) - math.exp(epsilon) * normal.pdf(x)
+        return density(x - mu) - math.exp(epsilon) * density(x)
 
     start = epsilon / mu + mu / 2  # where p = e^ε q
     return sum(
