@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from excise import Cached, Calibrated, InputError, NothingForgotten, Step, Task, Unlearner, exact_fit, fit
 from excise.task.objective import losses_on
-from excise.unlearning.exchangeability import LENGTHS, HeldOutLoss, Trials, crossing
+from excise.unlearning.exchangeability import LENGTHS, HeldOutLoss, Known, Trials, crossing
 
 
 def digits(low, high):
@@ -54,18 +54,49 @@ def test_the_loss_of_held_out_samples_is_weighted_to_the_classes(network):
     with torch.no_grad():
         images, truth = digits(600, 1000).tensors
         each = nn.functional.cross_entropy(network.model(images), truth, reduction="none")
-    slow = np.mean([float(each[truth == label].mean()) for label in labels])
-    assert unseen.expected(torch.arange(7)) == pytest.approx(slow, rel=1e-5)
+    slow = [float(each[truth == label].mean()) for label in labels]
+    assert unseen.of_each(labels).tolist() == pytest.approx(slow, rel=1e-5)
+
+
+def trials(ids, rises, aims, counts=None):
+    """Of samples that are all on trial, and whose losses are 0 before."""
+    none, every = torch.zeros(len(ids), dtype=torch.double), torch.arange(len(ids))
+    known = Known(torch.tensor(ids), none, torch.tensor(aims, dtype=torch.double))
+    return Trials(known, every, none + 1 if counts is None else counts, torch.stack(rises, 1))
 
 
 def test_the_samples_of_a_request_do_not_tell_its_length():
     """Two samples whose loss rises to 1 at the whole step, and one with a wrong label that rises much faster."""
-    loss = np.array(LENGTHS)
-    trials = Trials(np.array([4, 7, 9]), np.stack([loss, loss, 50 * loss], axis=1), np.array([1.0, 1.0, 0.5]))
-    assert trials.length(without={9, 100}).value == pytest.approx(1.0)
-    assert trials.length(without={9}).held_out_loss == 1.0
-    assert trials.length().value == pytest.approx(2.5 / 52)
-    assert trials.length(without={4, 7, 9}) == trials.length()  # nothing else is known
+    loss = torch.tensor(LENGTHS, dtype=torch.double)
+    tried = trials([4, 7, 9], [loss, loss, 50 * loss], [1.0, 1.0, 0.5])
+    assert tried.length(without={9, 100}).value == pytest.approx(1.0)
+    assert tried.length(without={9}).held_out_loss == 1.0
+    assert tried.length().value == pytest.approx(2.5 / 52)
+    assert tried.length(without={4, 7, 9}) == tried.length()  # nothing else is known
+
+
+def test_a_sample_on_trial_counts_as_often_as_it_stands_for():
+    """One of a thousand samples rises to 30 at the whole step, the others, of which two are on trial, to a half."""
+    loss = torch.tensor(LENGTHS, dtype=torch.double)
+    known = Known(torch.arange(1000), torch.full((1000,), 0.1).double(), torch.full((1000,), 0.6295).double())
+    counts = torch.tensor([1.0, 499.5, 499.5], dtype=torch.double)
+    tried = Trials(known, torch.tensor([3, 5, 900]), counts, torch.stack([30 * loss, 0.5 * loss, 0.5 * loss], 1))
+    assert tried.length().value == pytest.approx(1.0, rel=1e-6)
+    assert tried.length().known_loss == pytest.approx(0.1)
+    assert tried.length(without={3}).value == pytest.approx(0.5295 / 0.5, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_length_hardly_depends_on_which_samples_are_on_trial(network):
+    """It is that of all samples on trial, and from draw to draw it differs by less than with equal chances."""
+
+    def found(method, seed):
+        return Unlearner(network, method, guard=None, seed=seed).forget([3]).step_share
+
+    everyone = found(Calibrated(Cached(samples=599), groups=50), 0)
+    lengths = [found(Calibrated(Cached(samples=599), groups=8), seed) for seed in range(6)]
+    assert np.mean(lengths) == pytest.approx(everyone, rel=0.15)
+    assert np.std(lengths) < 0.15 * np.mean(lengths)
 
 
 @pytest.mark.slow
@@ -101,7 +132,7 @@ def test_forgotten_samples_get_the_loss_of_unseen_ones_whatever_the_weight_decay
     guess = replace(network, weight_decay=times * network.weight_decay)
     groups = torch.randperm(600, generator=torch.Generator().manual_seed(0))[:180].split(12)
     unseen = HeldOutLoss.of(network, network.model, seed=0)
-    aim = np.mean([unseen.expected(group) for group in groups])
+    aim = float(unseen.of_each(network.targets[torch.cat(groups)]).mean())
 
     def missed(method):
         models = [Unlearner(guess, method, guard=None).forget(group).model for group in groups]

@@ -1,4 +1,4 @@
-"""The network as a linear one: kernels in parts, trials, and the strength of the hold."""
+"""The network as a linear one: kernels in parts, predictions and corrections."""
 
 from dataclasses import replace
 
@@ -12,7 +12,8 @@ from excise import InputError, Task, fit
 from excise.curvature.margins import margins
 from excise.slices.slices import find_slices
 from excise.task.parameters import move, trainable
-from excise.unlearning.linearised import MOST_HOLD, Linearised, Request, forgotten_on_trial, kernel_among, strength
+from excise.unlearning.hold import Hold
+from excise.unlearning.linearised import Linearised, Request, kernel_among
 from tests.dense_rows import margin_rows
 
 
@@ -39,13 +40,14 @@ def test_a_request_in_parts_is_the_whole_one(trained, network):
     whole = Request.of(some[0], both, kernel_among(both))
     for name in ("own", "across", "among"):
         assert torch.allclose(getattr(in_parts, name), getattr(whole, name), rtol=1e-4, atol=1e-4)
-    assert torch.allclose(in_parts.predict(2.0).margins, whole.predict(2.0).margins, atol=1e-3)
+    let_go = Hold(2.0)(some[0].margins)
+    assert torch.allclose(in_parts.predict(let_go).margins, whole.predict(let_go).margins, atol=1e-3)
 
 
 def test_the_step_gives_what_is_predicted_where_it_is_small(trained, network):
     forgotten, retained = (network.gradients(trained.model, torch.arange(*ends)) for ends in ((0, 10), (20, 60)))
     request = Request.of(forgotten, retained, kernel_among(retained))
-    found, model = request.predict(0.01), trained.with_model(trained.model).model
+    found, model = request.predict(Hold(0.01)(forgotten.margins)), trained.with_model(trained.model).model
     start = {name: weight.clone() for name, weight in trainable(model).items()}
     move(model, start, network.block.scatter(found.step, start))
     moved = margins(trained, model, torch.arange(10)).values - forgotten.margins.values
@@ -61,24 +63,6 @@ def test_a_correction_moves_margins_by_what_is_asked(trained, network):
     moved = rows @ request.correction(asked)
     assert torch.allclose(moved[:5].double(), asked[:5], atol=0.2)
     assert moved[5:].abs().max() < 0.2
-
-
-def test_groups_on_trial_are_requests_of_their_own(trained, network):
-    everyone = network.gradients(trained.model, torch.arange(60))
-    among, groups = kernel_among(everyone), list(torch.arange(60).tensor_split(4))
-    found = forgotten_on_trial(everyone, among, groups, 1.5)
-    others = torch.cat(groups[1:])
-    slow = Request.of(everyone.at(groups[0]), everyone.at(others), among[others][:, others]).predict(1.5)
-    assert torch.allclose(found.values[groups[0]], slow.margins, atol=1e-5)
-
-
-def test_the_strength_is_the_one_that_gives_the_loss(trained, network):
-    everyone = network.gradients(trained.model, torch.arange(60))
-    among, groups = kernel_among(everyone), list(torch.arange(60).tensor_split(4))
-    aim = float(forgotten_on_trial(everyone, among, groups, 3.3).losses.mean())
-    assert strength(everyone, among, groups, aim) == pytest.approx(3.3, rel=0.02)
-    assert strength(everyone, among, groups, 0.0) == 0
-    assert strength(everyone, among, groups, 1e9) == MOST_HOLD
 
 
 def test_a_sample_without_a_finite_gradient_is_named(trained, network):

@@ -93,7 +93,8 @@ def test_what_is_known_by_heart_gets_answers_of_held_out_samples(network, monkey
     assert "by heart" in done.summary()
     first = prepared.network.gradients(network.model, torch.tensor(ids))
     wanted = prepared.answers.instead_of(
-        Request.of(first, prepared.retained, prepared.among).predict(prepared.hold).margins, network.targets[ids]
+        Request.of(first, prepared.retained, prepared.among).predict(prepared.hold(first.margins)).margins,
+        network.targets[ids],
     )
     before, after = (margins(network, model, ids).values for model in (network.model, done.model))
     assert (after - wanted).abs().mean() < 0.25 * (before - wanted).abs().mean()
@@ -101,7 +102,7 @@ def test_what_is_known_by_heart_gets_answers_of_held_out_samples(network, monkey
 
 
 def test_a_model_that_knows_its_samples_no_better_forgets_nothing(network):
-    assert Unlearner(network, Predicted()).prepare()._prepared.hold > 0
+    assert Unlearner(network, Predicted()).prepare()._prepared.hold.strength > 0
     unseen = replace(network, train_set=digits(700, 1300), test_set=digits(0, 600))
     with pytest.raises(NothingForgotten, match="knows the first no better"):
         Unlearner(unseen, Predicted()).forget([1])

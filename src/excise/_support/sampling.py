@@ -1,4 +1,4 @@
-"""Drawing few of many with probability in proportion to size, so that sums over all can be told from the few."""
+"""Drawing few of many, large ones rather than small ones, so that sums over all can be told from the few."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ def draw_proportionally(sizes: Tensor, count: int, generator: torch.Generator) -
     passed = marks.floor() > (marks - inclusion[order]).floor()
     drawn = order[passed].sort().values
     return drawn, inclusion[drawn]
+
+
+def draw_by_loss(losses: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The same with preference for samples of large loss, of which the others' share is half: none is left out."""
+    sizes = losses - losses.min().clamp(max=0)  # some losses, such as of densities, are negative
+    return draw_proportionally(sizes + sizes.mean() + 1e-12, count, generator)
 
 
 def _inclusion(sizes: Tensor, count: int) -> Tensor:

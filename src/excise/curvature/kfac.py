@@ -77,7 +77,8 @@ class KroneckerPlusRows:
         """(I + S K⁻¹ Sᵀ)⁻¹ S K⁻¹ g, of rows that are there still."""
         kept = ~torch.isin(self.samples, torch.tensor(list(without), dtype=torch.long))
         weights = torch.zeros(len(kept), dtype=torch.double)
-        small = gram[kept][:, kept] + torch.eye(int(kept.sum()), dtype=torch.double)
+        small = gram[kept][:, kept]
+        small.diagonal().add_(1)
         weights[kept] = torch.linalg.solve(small, along[kept])
         return weights
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from excise.curvature.margins import Margins, margins
-from excise.unlearning.exchangeability import held_out_ids
+from excise.unlearning.exchangeability import HeldOutLoss, Known, held_out_ids
 from excise.unlearning.method import Workspace
 
 
@@ -25,3 +27,9 @@ class Answered:
         """What the model says about these retained samples."""
         task, unseen = workspace.task, held_out_ids(workspace.task, workspace.seed)
         return Answered(margins(task, model, ids), margins(task, model, unseen, task.test_set), unseen)
+
+    def known(self, ids: Tensor, measure: Callable[[Tensor], Tensor] = torch.clone) -> Known:
+        """Losses of these retained samples, the first ones, or a measure of them, and those of held-out samples."""
+        few = self.retained.at(torch.arange(len(ids)))
+        unseen = HeldOutLoss.by(measure(self.held_out.losses), self.held_out.classes)
+        return Known.by(unseen, ids, measure(few.losses), few.classes)

@@ -105,9 +105,12 @@ class Auto:
                     )
             prepared.known = answered.retained
             prepared.by_heart = HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART
-        if not prepared.by_heart:
-            is_network = prepared.known is not None and not prepared.linear
-            _made(workspace, prepared, FOR_HARD if is_network else prepared.usual.method, model, ids)
+            if not prepared.by_heart:
+                newton = Calibrated() if prepared.linear else FOR_HARD
+                known = answered.known(ids[: newton.samples(workspace, model)])
+                prepared.made[_name(newton)] = newton.prepare_from(workspace, model, known)
+        else:
+            _made(workspace, prepared, prepared.usual.method, model, ids)
         return prepared
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:

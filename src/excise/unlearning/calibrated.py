@@ -18,7 +18,7 @@ from excise.slices.slices import Block
 from excise.task.ids import all_but
 from excise.task.task import evaluating
 from excise.unlearning.direction import influence
-from excise.unlearning.exchangeability import Trials, forget_on_trial, nothing_to_forget
+from excise.unlearning.exchangeability import Known, Trials, forget_on_trial, nothing_to_forget
 from excise.unlearning.guard import Retained
 from excise.unlearning.method import Applied, Removal, Workspace, register
 from excise.unlearning.selection import AllSlices, SliceSelection, selection_named
@@ -75,7 +75,12 @@ class Calibrated:
 
     def prepare(self, workspace: Workspace, model: nn.Module, ids: Tensor) -> CurvatureAndTrials:
         """The curvature of these samples, and the length by them."""
-        step, task = self._step(), workspace.task
+        with evaluating(model):
+            return self.prepare_from(workspace, model, Known.of(workspace.task, model, ids, workspace.seed))
+
+    def prepare_from(self, workspace: Workspace, model: nn.Module, known: Known) -> CurvatureAndTrials:
+        """The same for who knows what the samples' losses are, and those of held-out ones."""
+        step, task, ids = self._step(), workspace.task, known.ids
         with evaluating(model):
             inverse = step.prepare(workspace, model, ids)
 
@@ -83,7 +88,7 @@ class Calibrated:
                 picked = step.select(workspace, inverse, model, _on_trial(workspace, group))
                 return step.block(workspace, model, picked)
 
-            trials = forget_on_trial(task, model, inverse, block_of, ids, groups=self.groups, seed=workspace.seed)
+            trials = forget_on_trial(task, model, inverse, block_of, known, groups=self.groups, seed=workspace.seed)
         return CurvatureAndTrials(inverse, trials)
 
     def apply(self, workspace: Workspace, prepared: CurvatureAndTrials, model: nn.Module, removal: Removal) -> Applied:

@@ -306,9 +306,13 @@ class _Pull:
         """Change the gradients before a step."""
         gradients = {name: _gradient(weight) for name, weight in self.weights.items()}
         scale = 1.0 if self.clip is None else self.clip / max(_length(gradients.values()), self.clip)
+        decay = self.decay + self.extra_decay * self.active
         for name, gradient in gradients.items():
-            gradient.mul_(scale).add_(self.weights[name], alpha=self.decay + self.extra_decay * self.active)
-            if self.active:
+            if scale != 1:
+                gradient.mul_(scale)
+            if decay:
+                gradient.add_(self.weights[name], alpha=decay)
+            if self.active and self.strength:
                 gradient.sub_(self.step[name], alpha=self.strength)
             if self.mask is not None:
                 gradient.mul_(self.mask[name])

@@ -2,8 +2,12 @@
 
 Newton's direction is right more often than its length. A network that was not trained to the end, or with a weight
 decay that is not known, may need a third of it, and the whole of it would ruin samples that were hardly memorised. No
-retraining is needed to find out. Groups of random retained samples are forgotten one after the other, at several
-lengths, and the right one gives them the mean loss of held-out samples of the same classes.
+retraining is needed to find out. Groups of retained samples are forgotten one after the other, at several lengths, and
+at the right one all retained samples would have the mean loss of held-out samples of the same classes.
+
+Few samples make up most of that loss, and three hundred that were drawn with equal chances would have too few of them:
+the length would differ from draw to draw by a sixth. So samples of large loss are drawn rather than others, each counts
+as many times as it stands for, and only the rise of the loss is told by them: where it starts is known of all.
 
 A request's own samples don't tell its length, where they happen to be among those on trial: wrong labels, once they
 are forgotten, have more loss than all other samples together, and no held-out sample is like them.
@@ -15,6 +19,7 @@ import copy
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from excise import processes
+from excise._support.sampling import draw_by_loss
 from excise.curvature.strategies import InverseCurvature
 from excise.errors import InputError, NothingForgotten
 from excise.slices.slices import Block
@@ -36,7 +42,7 @@ LENGTHS = (*FINE, *COARSE)
 """Multiples of the Newton step that are tried; between them the loss is taken for linear."""
 GROUP = 40  # samples that are forgotten together
 MOST_OF_SET = 0.02  # of the training set: a larger group would show what a larger request does
-HELD_OUT = 1000  # samples of the test set that tell the loss of unseen samples
+HELD_OUT = 4000  # samples of the test set that tell the loss of unseen samples
 FEWEST_HELD_OUT = 30
 Floats = NDArray[np.float64]
 
@@ -55,21 +61,53 @@ class Length:
 
 
 @dataclass(frozen=True)
-class Trials:
-    """Retained samples that were forgotten on trial, at every length."""
+class Known:
+    """What is known of retained samples before any is forgotten."""
 
-    ids: NDArray[np.int64]
-    losses: Floats
-    """Lengths × samples."""
-    aims: Floats
+    ids: Tensor
+    losses: Tensor
+    aims: Tensor
     """For each sample, the mean loss of held-out samples of its class."""
 
+    @property
+    def rise(self) -> float:
+        """By how much their mean loss must rise to be that of held-out samples."""
+        return float((self.aims - self.losses).mean())
+
+    @staticmethod
+    def by(unseen: HeldOutLoss, ids: Tensor, losses: Tensor, labels: Tensor) -> Known:
+        """From their losses and targets."""
+        return Known(ids, losses, unseen.of_each(labels))
+
+    @staticmethod
+    def of(task: Task, model: nn.Module, ids: Tensor, seed: int) -> Known:
+        """Look at these samples, and at held-out ones."""
+        unseen = HeldOutLoss.of(task, model, seed)
+        return Known.by(unseen, ids, *_losses_and_targets(task, model, ids))
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Retained samples, some of which were forgotten on trial, at every length."""
+
+    known: Known
+    drawn: Tensor
+    """Which of them were forgotten, as positions among those that are known."""
+    counts: Tensor
+    """How many samples each of these stands for."""
+    rises: Tensor
+    """Of their losses, lengths × samples."""
+
     def length(self, without: Collection[int] = ()) -> Length:
-        """The one that gives them the mean loss of held-out samples, by those of them that stay."""
-        stay = ~np.isin(self.ids, list(without))
-        stay |= not stay.any()
-        losses, aim = self.losses[:, stay].mean(1), float(self.aims[stay].mean())
-        return Length(crossing(losses, aim), float(losses[0]), aim, bool(losses.max() >= aim))
+        """The one that gives retained samples the mean loss of held-out ones, by those of them that stay."""
+        stay = ~torch.isin(self.known.ids, torch.tensor(list(without), dtype=torch.long))
+        if not bool(stay[self.drawn].any()):
+            stay = torch.ones_like(stay)  # nothing else is known
+        on_trial = stay[self.drawn]
+        rise = (self.rises[:, on_trial] * self.counts[on_trial]).sum(1) / stay.sum()
+        known, aim = float(self.known.losses[stay].mean()), float(self.known.aims[stay].mean())
+        losses = known + rise.numpy()
+        return Length(crossing(losses, aim), known, aim, bool(losses.max() >= aim))
 
 
 def forget_on_trial(
@@ -77,17 +115,18 @@ def forget_on_trial(
     model: nn.Module,
     inverse: InverseCurvature,
     block_of: Callable[[Tensor], Block],
-    ids: Tensor,
+    known: Known,
     *,
     groups: int,
     seed: int,
 ) -> Trials:
     """Forget groups of these retained samples at several lengths, each on its block."""
-    unseen = HeldOutLoss.of(task, model, seed)
-    tried = _groups(task, ids, groups)
-    curves = processes.each(tried, _Curve(task, model, inverse, block_of), "lengths on trial")
-    every = torch.cat(tried)
-    return Trials(every.numpy(), np.concatenate(curves, axis=1), unseen.of_each(every))
+    drawn, inclusion = draw_by_loss(
+        known.losses, _on_trial(task, known.ids, groups), torch.Generator().manual_seed(seed)
+    )
+    tried = known.ids[drawn].tensor_split(min(groups, len(drawn)))
+    curves = processes.each(list(tried), _Curve(task, model, inverse, block_of), "lengths on trial")
+    return Trials(known, drawn, 1 / inclusion, torch.cat(curves, 1) - known.losses[drawn])
 
 
 def crossing(losses: Floats, aim: float) -> float:
@@ -107,10 +146,9 @@ def crossing(losses: Floats, aim: float) -> float:
     return LENGTHS[-1]
 
 
-def _groups(task: Task, ids: Tensor, groups: int) -> list[Tensor]:
-    """Samples that are forgotten together."""
-    size = max(1, min(GROUP, int(MOST_OF_SET * len(task.train_set)), len(ids) // groups))
-    return list(ids[: groups * size].split(size))
+def _on_trial(task: Task, ids: Tensor, groups: int) -> int:
+    """How many samples are forgotten on trial, in so many groups."""
+    return groups * max(1, min(GROUP, int(MOST_OF_SET * len(task.train_set)), len(ids) // groups))
 
 
 @dataclass(frozen=True)
@@ -122,17 +160,18 @@ class _Curve:
     inverse: InverseCurvature
     block_of: Callable[[Tensor], Block]
 
-    def __call__(self, group: Tensor) -> Floats:
+    def __call__(self, group: Tensor) -> Tensor:
         task, block = self.task, self.block_of(group)
         downhill = objective.removal_gradient(task, self.model, group, len(task.train_set) - len(group))
         step = self.inverse.solve(self.model, block, block.gather(downhill), without=group.tolist())
-        start = copy.deepcopy(trainable(self._trial))
+        start, batches = copy.deepcopy(trainable(self._trial)), list(task.batches(group))  # read once for all lengths
         losses, change = [], block.scatter(step, start)
-        for length in LENGTHS:
-            move(self._trial, start, {name: length * one for name, one in change.items()})
-            losses.append(objective.losses_on(task, self._trial, group).double().cpu().numpy())
+        with torch.no_grad():
+            for length in LENGTHS:
+                move(self._trial, start, {name: length * one for name, one in change.items()})
+                losses.append(torch.cat([task.losses(self._trial, batch) for batch in batches]).double().cpu())
         move(self._trial, start, {})
-        return np.stack(losses)
+        return torch.stack(losses)
 
     @cached_property
     def _trial(self) -> nn.Module:
@@ -164,43 +203,45 @@ def held_out_ids(task: Task, seed: int) -> Tensor:
 class HeldOutLoss:
     """Mean loss of samples that the model never saw, by class where they have one."""
 
-    task: Task
     mean: float
     by_class: dict[int, float]
 
     @staticmethod
     def of(task: Task, model: nn.Module, seed: int) -> HeldOutLoss:
         """Look at some of the test samples."""
-
-        def of_batch(batch: Batch) -> tuple[Tensor, Tensor]:
-            return task.losses(model, batch).double().cpu(), task.targets_in(batch).cpu()
-
-        with torch.no_grad():
-            ids, size = held_out_ids(task, seed), task.batch_size_within_memory(256)
-            losses, targets = rows_over(task, ids, of_batch, size, "held-out losses", dataset=task.test_set)
-        return HeldOutLoss.by(task, losses, targets)
+        return HeldOutLoss.by(*_losses_and_targets(task, model, held_out_ids(task, seed), task.test_set))
 
     @staticmethod
-    def by(task: Task, losses: Tensor, labels: Tensor) -> HeldOutLoss:
+    def by(losses: Tensor, labels: Tensor) -> HeldOutLoss:
         """From what is known of them."""
-        if labels.ndim != 1 or labels.is_floating_point():
-            return HeldOutLoss(task, float(losses.mean()), {})
+        if not _are_classes(labels):
+            return HeldOutLoss(float(losses.mean()), {})
         by_class = {int(label): float(losses[labels == label].mean()) for label in labels.unique()}
-        return HeldOutLoss(task, float(losses.mean()), by_class)
+        return HeldOutLoss(float(losses.mean()), by_class)
 
-    def expected(self, group: Tensor) -> float:
-        """The mean loss of held-out samples of the group's classes."""
-        return float(self.of_each(group).mean())
-
-    def of_each(self, samples: Tensor) -> Floats:
-        """For each sample, the mean loss of held-out ones of its class; a class without any counts as the mean."""
-        if not self.by_class:
-            return np.full(len(samples), self.mean)
-        labels = torch.cat([self.task.targets_in(batch) for batch in self.task.batches(samples)]).tolist()
-        known = sum(label in self.by_class for label in labels)
+    def of_each(self, labels: Tensor) -> Tensor:
+        """For samples of these classes, the mean loss of held-out ones; a class without any counts as the mean."""
+        if not self.by_class or not _are_classes(labels):
+            return torch.full((len(labels),), self.mean, dtype=torch.double)
+        known = sum(label in self.by_class for label in labels.tolist())
         if 2 * known < len(labels):
             raise InputError(
                 f"test_set has samples of the classes {sorted(self.by_class)} alone, and most retained samples are of "
                 "others, so it can't tell what unseen samples look like: pass held-out samples of the same classes."
             )
-        return np.array([self.by_class.get(label, self.mean) for label in labels])
+        return torch.tensor([self.by_class.get(label, self.mean) for label in labels.tolist()], dtype=torch.double)
+
+
+def _are_classes(labels: Tensor) -> bool:
+    return labels.ndim == 1 and not labels.is_floating_point()
+
+
+def _losses_and_targets(task: Task, model: nn.Module, ids: Tensor, dataset: Any = None) -> list[Tensor]:
+    """Of samples of the training set, or of another."""
+
+    def of_batch(batch: Batch) -> tuple[Tensor, Tensor]:
+        return task.losses(model, batch).double().cpu(), task.targets_in(batch).cpu()
+
+    with torch.no_grad():
+        size = task.batch_size_within_memory(256)
+        return rows_over(task, ids, of_batch, size, "losses on trial", dataset=dataset)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from excise._support.checks import is_number, require, whole
-from excise._support.sampling import draw_proportionally
+from excise._support.sampling import draw_by_loss
 from excise.errors import InputError
 from excise.task.objective import losses_on
 from excise.task.task import Task
@@ -94,8 +94,7 @@ def draw_guard_sample(
     ids = ids[: 8 * size]
     losses = losses_on(task, model, ids).double().cpu()
     require_finite(losses, ids.tolist())
-    sizes = losses - losses.min().clamp(max=0)  # some losses, such as of densities, are negative
-    drawn, inclusion = draw_proportionally(sizes + sizes.mean() + 1e-12, size, generator)
+    drawn, inclusion = draw_by_loss(losses, size, generator)
     return GuardSample(ids[drawn], 1 / inclusion)
 
 

@@ -26,6 +26,8 @@ class HeldOutAnswers:
     held_out: Margins
     predicted: Tensor
     """Of retained samples that were forgotten on trial."""
+    counts: Tensor | None = None
+    """How much each of these counts; None for all the same."""
 
     @property
     def distance(self) -> float:
@@ -35,17 +37,24 @@ class HeldOutAnswers:
         >>> HeldOutAnswers(Margins(from_zero, from_zero, from_zero), from_zero + 2).distance
         0.5
         """
-        ours, theirs = self.predicted.sort().values, self.held_out.values.sort().values
-        points = torch.cat([ours, theirs])
-        shares = [torch.searchsorted(one, points, right=True).double() / len(one) for one in (ours, theirs)]
-        return float((shares[0] - shares[1]).abs().max())
+        theirs = self.held_out.values.sort().values
+        points = torch.cat([self.predicted, theirs])
+        share = torch.searchsorted(theirs, points, right=True).double() / len(theirs)
+        return float((self._share_below(points, right=True) - share).abs().max())
 
     def instead_of(self, predicted: Tensor, classes: Tensor) -> Tensor:
         """The margin of a held-out sample of the same class, at the rank that each predicted margin has."""
-        below = torch.searchsorted(self.predicted.sort().values, predicted.contiguous()).double()
-        ranks = (below + 0.5) / (len(self.predicted) + 1)
+        count = len(self.predicted)
+        ranks = (count * self._share_below(predicted) + 0.5) / (count + 1)
         found = [self._quantile(int(label), float(rank)) for label, rank in zip(classes, ranks, strict=True)]
         return torch.tensor(found, dtype=torch.double)
+
+    def _share_below(self, points: Tensor, *, right: bool = False) -> Tensor:
+        """Of what was predicted, the share that is below; with ``right``, below or the same."""
+        values, order = self.predicted.sort()
+        counts = torch.ones_like(values) if self.counts is None else self.counts[order]
+        up_to = torch.cat([counts.new_zeros(1), (counts / counts.sum()).cumsum(0)])
+        return up_to[torch.searchsorted(values, points.contiguous(), right=right)]
 
     def _quantile(self, label: int, rank: float) -> float:
         of_class = self.held_out.values[self.held_out.classes == label]

@@ -1,8 +1,7 @@
 """What a network would say had it never seen some samples: linear in its weights, with the loss as it is.
 
-How strongly samples hold the weights is one number that the linear network does not know, as a training is stopped
-before it has come to rest. Exchangeability tells it: a retained sample, once forgotten, must look like a held-out one.
-It is found once for a model, and holds for requests of all kinds, since retained samples resist (see ``response``).
+How samples hold the weights is what the linear network does not know (see ``hold``). It is found once for a model, and
+is right for requests of all kinds, since retained samples resist (see ``response``).
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from excise.errors import InputError
 from excise.slices.slices import Block, Slices
 from excise.task.parameters import trainable
 from excise.task.task import Task
-from excise.unlearning.response import added_pull, pull
+from excise.unlearning.response import added_pull
 
 DAMPING = 1e-4  # share of the curvature's trace; the strength of the hold makes up for it
 ROW_BYTES = 2**31  # what the rows of retained samples may take, whitened, where none is an outer product
 RIDGE = 0.01  # share of a kernel's mean diagonal, where margins are to be moved by given amounts
-MOST_HOLD, TRIES = 100.0, 8  # of the search for the strength
 
 
 @dataclass(frozen=True)
@@ -127,10 +125,10 @@ class Request:
         across = torch.cat([self.across, kernel(self.forgotten, more)], 1)
         return Request(self.forgotten, self.retained.joined(more), self.own, across, among)
 
-    def predict(self, hold: float) -> Prediction:
-        """Let go of the samples, while the others resist."""
+    def predict(self, let_go: Tensor) -> Prediction:
+        """What the forgotten samples pulled by is gone, while the others resist."""
         before, others = self.forgotten.margins, self.retained.margins
-        let_go = -hold * pull(before.values, before.weights)
+        let_go = -let_go
         added = added_pull(self.among, others.values, others.weights, self.across.T @ let_go)
         margins = before.values + self.own @ let_go + self.across @ added
         return Prediction(margins, self.step(let_go, added))
@@ -154,36 +152,3 @@ def kernel_among(some: Gradients) -> Tensor:
 
 def _bordered(first: Tensor, across: Tensor, last: Tensor) -> Tensor:
     return torch.cat([torch.cat([first, across], 1), torch.cat([across.T, last], 1)])
-
-
-def strength(retained: Gradients, among: Tensor, groups: list[Tensor], aim: float) -> float:
-    """How strongly samples hold the weights: so that groups of retained ones, once forgotten, have this mean loss."""
-
-    def loss(hold: float) -> float:
-        return float(forgotten_on_trial(retained, among, groups, hold).losses.mean())
-
-    if loss(0.0) >= aim:
-        return 0.0
-    low, high = 0.0, 1.0
-    while loss(high) < aim:
-        low, high = high, 2 * high
-        if high > MOST_HOLD:
-            return MOST_HOLD
-    for _ in range(TRIES):
-        middle = (low + high) / 2
-        low, high = (middle, high) if loss(middle) < aim else (low, middle)
-    return (low + high) / 2
-
-
-def forgotten_on_trial(retained: Gradients, among: Tensor, groups: list[Tensor], hold: float) -> Margins:
-    """The margins of retained samples, each forgotten together with its group while the others resist."""
-    before = retained.margins
-    moved = before.values.clone()
-    for group in groups:
-        others = torch.ones(len(retained), dtype=torch.bool)
-        others[group] = False
-        let_go = -hold * pull(before.values[group], before.weights[group])
-        push = among[others][:, group] @ let_go
-        added = added_pull(among[others][:, others], before.values[others], before.weights[others], push)
-        moved[group] += among[group][:, group] @ let_go + among[group][:, others] @ added
-    return Margins(moved, before.weights, before.classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from excise._support.checks import require, whole
+from excise._support.sampling import draw_by_loss
 from excise.curvature import kfac
 from excise.curvature.margins import Margins, has_margins, margins
 from excise.errors import NeverSupportedError
@@ -17,17 +19,17 @@ from excise.task.parameters import move, trainable
 from excise.task.task import evaluating
 from excise.unlearning.answered import Answered
 from excise.unlearning.blankets import SelectedSlices
-from excise.unlearning.exchangeability import HeldOutLoss, nothing_to_forget
+from excise.unlearning.exchangeability import nothing_to_forget
 from excise.unlearning.held_out_answers import HeldOutAnswers
-from excise.unlearning.linearised import Gradients, Linearised, Request, forgotten_on_trial, kernel_among, strength
+from excise.unlearning.hold import Hold, OnTrial
+from excise.unlearning.linearised import Gradients, Linearised, Request
 from excise.unlearning.method import Applied, Removal, Workspace, register
 from excise.unlearning.settling import SETTLED, settle
 from excise.unlearning.step import nothing_forgotten
 from excise.unlearning.suitability import warn_of_untouched
 
-SAMPLES = 4000  # retained ones among which those that a step would harm are looked for
+SAMPLES = 4000  # retained ones, among whose half of smaller margins those that a step would harm are looked for
 CURVATURE_SAMPLES = 1000
-GROUPS = 8  # of retained samples that are forgotten on trial
 BY_HEART = 0.25  # distance of predicted answers to held-out ones (Kolmogorov-Smirnov), from which on they are of no use
 ROUNDS = 4  # in which a model is moved to answers that are far from its own; half of it shows whom that harms
 SETTLED_ROUNDS = 2  # the same, where a pass follows
@@ -47,8 +49,8 @@ class Prepared:
     """Retained samples among which those that a step would harm are looked for."""
     margins: Margins
     """Of these."""
-    hold: float
-    """How strongly samples hold the weights."""
+    hold: Hold
+    """How samples hold the weights."""
     known_loss: float
     held_out_loss: float
     answers: HeldOutAnswers
@@ -65,13 +67,14 @@ class Predicted:
     """Predict what the model would say about the samples had it never seen them, and move it to these answers.
 
     The network is taken as linear in its weights, and retained samples resist (see ``linearised`` and ``response``). It
-    needs ``test_set``, whose samples tell once for a model how strongly training samples hold the weights, so that no
+    needs ``test_set``, whose samples tell once for a model how training samples hold the weights (see ``hold``): no
     length and no weight decay has to be guessed. Of a model that knows its training samples by heart the answers are
     those of held-out samples (see ``held_out_answers``). For losses that are cross-entropy of one class a sample.
     """
 
     trial: int = 160
-    """Retained samples, drawn at random, that are forgotten on trial to see how strongly they hold the weights."""
+    """Retained samples, of large loss rather than others, that are forgotten on trial to see how they hold the
+    weights."""
     resisting: int = 64
     """How many of them resist in a request,"""
     harmed: int = 64
@@ -110,26 +113,27 @@ class Predicted:
         task, few = workspace.task, ids[:CURVATURE_SAMPLES]
         mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the strength of the hold makes up for it
         network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
-        retained = network.gradients(model, ids[: min(self.trial, network.most_rows(model))])
-        among, groups = kernel_among(retained), list(torch.arange(len(retained)).tensor_split(GROUPS))
-        aim = HeldOutLoss.by(task, answered.held_out.losses, answered.held_out.classes).expected(retained.ids)
-        hold = strength(retained, among, groups, aim)
-        answers = HeldOutAnswers(answered.held_out, forgotten_on_trial(retained, among, groups, hold).values)
+        known, count = answered.known(ids), min(self.trial, network.most_rows(model))
+        drawn, inclusion = draw_by_loss(known.losses, count, torch.Generator().manual_seed(workspace.seed))
+        on_trial = OnTrial.of(network.gradients(model, ids[drawn]), 1 / (inclusion * len(ids)))
+        hold, answers = _found(on_trial, answered, ids)
+        resisting = torch.arange(min(self.resisting, len(drawn)))
+        near = answered.retained.values[: len(ids)].argsort()[: math.ceil(len(ids) / 2)].sort().values
         return Prepared(
             network=network,
-            retained=retained.at(torch.arange(min(self.resisting, len(retained)))),
-            among=among[: self.resisting, : self.resisting].clone(),
-            candidates=ids,
-            margins=answered.retained.at(torch.arange(len(ids))),
+            retained=on_trial.samples.at(resisting),
+            among=on_trial.among[resisting][:, resisting],
+            candidates=ids[near],
+            margins=answered.retained.at(near),
             hold=hold,
-            known_loss=float(retained.margins.losses.mean()),
-            held_out_loss=aim,
+            known_loss=float(known.losses.mean()),
+            held_out_loss=float(known.aims.mean()),
             answers=answers,
         )
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
         """Move the model to the predicted answers, or as near as the guard allows."""
-        if prepared.hold == 0:
+        if prepared.hold.strength == 0:
             raise nothing_to_forget(prepared.known_loss, prepared.held_out_loss)
         removal.stages.begin("predicting answers")
         every = SelectedSlices(tuple(range(len(workspace.slices))))
@@ -174,6 +178,16 @@ def can_predict(workspace: Workspace) -> bool:
         return has_margins(task, task.model) and kfac.can_cache(task, task.model, workspace.slices)
 
 
+def _found(on_trial: OnTrial, answered: Answered, ids: Tensor) -> tuple[Hold, HeldOutAnswers]:
+    """How samples hold the weights, and answers for those that are known by heart, whose loss tells no power."""
+    rise = answered.known(ids).rise
+    hold = on_trial.strong_enough(1.0, rise) if rise > 0 else Hold(0.0)
+    answers = HeldOutAnswers(answered.held_out, on_trial.forgotten(hold).values, on_trial.counts)
+    if hold.strength and answers.distance <= BY_HEART:
+        hold = on_trial.bent(hold, rise, answered.known(ids, torch.sqrt).rise)
+    return hold, answers
+
+
 def _request(prepared: Prepared, model: nn.Module, removal: Removal) -> Request:
     """With those of the resisting samples that are not forgotten."""
     left = ~torch.isin(prepared.retained.ids, torch.tensor(sorted(removal.gone), dtype=torch.long))
@@ -188,7 +202,7 @@ def _go(
     if prepared.by_heart:
         _teach(prepared, model, start, request, share, rounds)
     else:
-        step = request.predict(share * prepared.hold).step
+        step = request.predict(prepared.hold.times(share)(request.forgotten.margins)).step
         move(model, start, prepared.network.block.scatter(step, start))
 
 
@@ -197,7 +211,7 @@ def _teach(
 ) -> None:
     """Move the model until it gives answers that held-out samples get; those of retained samples stay."""
     network, before = prepared.network, request.forgotten.margins
-    wanted = prepared.answers.instead_of(request.predict(prepared.hold).margins, before.classes)
+    wanted = prepared.answers.instead_of(request.predict(prepared.hold(before)).margins, before.classes)
     wanted = before.values + share * (wanted - before.values)
     move(model, start, {})
     step = 0.0 * network.block.gather(start)

@@ -19,6 +19,7 @@ from excise.unlearning.direction import NewtonMethod, influence
 from excise.unlearning.method import Applied, Removal, Workspace, register
 
 MOST_TRIES = 8  # of shorter and shorter steps
+ANSWERED = 0.7  # of a step that spoils answers is tried next
 
 
 @register("step")
@@ -111,5 +112,5 @@ def _trusted(weights: Tensor, step: Tensor) -> float:
 def shorter(allowed: float, risen: float) -> float:
     """By which factor to shorten a step whose rise is too large: a loss rises with the square of a small step."""
     if risen <= allowed:  # it is the answers that suffer
-        return 0.5
+        return ANSWERED
     return min(0.5, max(1 / 16, 0.9 * (allowed / risen) ** 0.5)) if math.isfinite(risen) else 1 / 16

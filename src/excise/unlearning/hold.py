@@ -1,0 +1,112 @@
+"""How samples hold the weights, by exchangeability: a retained sample, once forgotten, must look like a held-out one.
+
+A sample that is forgotten lets go of h r^γ, where r = σ(-φ) is how hard it pulled at the end of the training. Neither
+number is known beforehand, and none has to be guessed. The strength h: a training is stopped before it has come to
+rest, and the curvature is damped. The power γ: the last pull is not what a sample has pulled all along. One that was
+learned early hardly pulls any more, one that was never learned pulls as it always did, so that the former let go of
+more than r tells. Where all has come to rest γ is 1, and smaller the less a model was trained.
+
+Retained samples are forgotten on trial. The mean loss that they have then tells h: it should be that of held-out
+samples. The mean root of the loss, in which samples that were learned well count for more, tells γ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from scipy.optimize import brentq
+from torch import Tensor
+
+from excise.curvature.margins import Margins
+from excise.unlearning.linearised import Gradients, kernel_among
+from excise.unlearning.response import added_pull, pull
+
+GROUPS = 4  # in which samples are forgotten on trial
+MOST_STRENGTH, CLOSE_ENOUGH = 100.0, 3e-3  # of the search for the strength
+LEAST_POWER = 0.5
+
+
+@dataclass(frozen=True)
+class Hold:
+    """How much samples let go of."""
+
+    strength: float
+    """h."""
+    power: float = 1.0
+    """γ."""
+
+    def times(self, share: float) -> Hold:
+        """A part of it."""
+        return replace(self, strength=share * self.strength)
+
+    def __call__(self, margins: Margins) -> Tensor:
+        """What each of these samples lets go of.
+
+        >>> one = torch.ones(1, dtype=torch.double)
+        >>> Hold(2.0, 0.5)(Margins(0 * one, one, one.long())).item()  # h √σ(0)
+        1.4142135623730951
+        """
+        return self.strength * margins.weights * pull(margins.values, torch.ones_like(margins.weights)) ** self.power
+
+
+@dataclass(frozen=True)
+class OnTrial:
+    """Retained samples that can be forgotten on trial, in groups, while the others resist."""
+
+    samples: Gradients
+    among: Tensor
+    """Their kernel."""
+    counts: Tensor
+    """How many retained samples each stands for, as a share of all."""
+
+    @staticmethod
+    def of(samples: Gradients, shares: Tensor) -> OnTrial:
+        """With their kernel."""
+        return OnTrial(samples, kernel_among(samples), shares)
+
+    def forgotten(self, hold: Hold) -> Margins:
+        """Their margins, each forgotten together with its group."""
+        before = self.samples.margins
+        moved = before.values.clone()
+        for group in torch.arange(len(before)).tensor_split(min(GROUPS, len(before))):
+            others = torch.ones(len(before), dtype=torch.bool)
+            others[group] = False
+            let_go, across = hold(before.at(group)), self.among[group][:, others]
+            resisting = before.at(others)
+            added = added_pull(self.among[others][:, others], resisting.values, resisting.weights, -(let_go @ across))
+            moved[group] += across @ added - self.among[group][:, group] @ let_go
+        return Margins(moved, before.weights, before.classes)
+
+    def rise(self, hold: Hold, measure: Callable[[Tensor], Tensor]) -> float:
+        """By how much a measure of the loss would rise, in the mean over all retained samples."""
+        each = measure(self.forgotten(hold).losses) - measure(self.samples.margins.losses)
+        return float(self.counts @ each)
+
+    def strong_enough(self, power: float, aim: float) -> Hold:
+        """The hold of this power by which the mean loss rises so much."""
+
+        def missed(strength: float) -> float:
+            return self.rise(Hold(strength, power), torch.clone) - aim
+
+        low, high = 0.0, 1.0
+        while missed(high) < 0:
+            low, high = high, 2 * high
+            if high > MOST_STRENGTH:
+                return Hold(MOST_STRENGTH, power)
+        return Hold(float(brentq(missed, low, high, rtol=CLOSE_ENOUGH)), power)
+
+    def bent(self, hold: Hold, aim: float, aim_of_roots: float) -> Hold:
+        """The hold by which mean loss and mean root both rise so much, from that of power 1 which does for the loss.
+
+        The root misses its aim about in proportion to the power, so that two of them tell the right one.
+        """
+        missed = self.rise(hold, torch.sqrt) - aim_of_roots
+        if missed >= 0:
+            return hold
+        least = self.strong_enough(LEAST_POWER, aim)
+        exceeded = self.rise(least, torch.sqrt) - aim_of_roots
+        if exceeded <= 0:
+            return least
+        return self.strong_enough(1 + (1 - LEAST_POWER) * missed / (exceeded - missed), aim)

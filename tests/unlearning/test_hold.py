@@ -1,0 +1,66 @@
+"""How samples hold the weights: strength and power, from retained samples that are forgotten on trial."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from excise import Task, fit
+from excise.slices.slices import find_slices
+from excise.unlearning.hold import GROUPS, LEAST_POWER, MOST_STRENGTH, Hold, OnTrial
+from excise.unlearning.linearised import Linearised, Request
+
+
+@pytest.fixture(scope="module")
+def trial():
+    images, labels = load_digits(return_X_y=True)
+    data = TensorDataset(torch.tensor(images[:300] / 16, dtype=torch.float32), torch.tensor(labels[:300]))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        start = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    task = Task(start, nn.CrossEntropyLoss(), data, weight_decay=1e-3)
+    model = fit(task, epochs=15, lr=0.1).model
+    network = Linearised.of(task.with_model(model), model, find_slices(model), torch.arange(300), mass=300.0, seed=0)
+    return OnTrial.of(network.gradients(model, torch.arange(60)), torch.full((60,), 1 / 60, dtype=torch.double))
+
+
+def test_groups_on_trial_are_requests_of_their_own(trial):
+    found = trial.forgotten(Hold(1.5, 0.8))
+    for group in torch.arange(60).tensor_split(GROUPS):
+        others = torch.tensor([place for place in range(60) if place not in group])
+        forgotten, among = trial.samples.at(group), trial.among[others][:, others]
+        slow = Request.of(forgotten, trial.samples.at(others), among).predict(Hold(1.5, 0.8)(forgotten.margins))
+        assert torch.allclose(found.values[group], slow.margins, atol=1e-5)
+
+
+def test_a_rise_is_that_of_the_mean_over_all_samples_that_those_on_trial_stand_for(trial):
+    """The first thirty stand for all, so the others may say what they like."""
+    first = torch.where(torch.arange(60) < 30, 1 / 30, 0.0).double()
+    before, after = trial.samples.margins.losses, trial.forgotten(Hold(2.0)).losses
+    slow = float((after.sqrt() - before.sqrt())[:30].mean())
+    assert replace(trial, counts=first).rise(Hold(2.0), torch.sqrt) == pytest.approx(slow)
+
+
+@pytest.mark.parametrize("truth", [Hold(3.3), Hold(0.7, 0.6)])
+def test_the_strength_is_the_one_that_gives_the_loss(trial, truth):
+    aim = trial.rise(truth, torch.clone)
+    assert trial.strong_enough(truth.power, aim).strength == pytest.approx(truth.strength, rel=0.01)
+    assert trial.strong_enough(truth.power, 1e9).strength == MOST_STRENGTH
+
+
+@pytest.mark.parametrize(("power", "found"), [(0.8, 0.8), (0.6, 0.6), (1.3, 1.0), (0.3, LEAST_POWER)])
+def test_loss_and_root_together_tell_the_power(trial, power, found):
+    truth = Hold(1.5, power)
+    aims = trial.rise(truth, torch.clone), trial.rise(truth, torch.sqrt)
+    bent = trial.bent(trial.strong_enough(1.0, aims[0]), *aims)
+    assert bent.power == pytest.approx(found, abs=0.05)
+    assert trial.rise(bent, torch.clone) == pytest.approx(aims[0], rel=0.02)
+
+
+def test_a_part_of_a_hold_lets_go_of_less(trial):
+    whole, few = Hold(2.0, 0.7), trial.samples.margins
+    assert torch.allclose(whole.times(0.25)(few), 0.25 * whole(few))
+    assert torch.allclose(Hold(1.0)(few), few.weights * torch.sigmoid(-few.values))
