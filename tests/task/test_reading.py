@@ -236,3 +236,24 @@ def test_changes_of_a_private_mapping_are_not_given_back(tmp_path):
     data.rows[5] = 7
     reading.give_back(data)
     assert data.rows[5] == 7
+
+
+class Broken:
+    """A set whose files are gone."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, place):
+        raise OSError("no such file")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_set_that_fails_is_named(workers):
+    train = TensorDataset(INPUTS, LABELS)
+    task = Task(nn.Linear(WIDTH, 2), LOSS, train, Broken(), workers=workers)
+    with pytest.raises(InputError, match=r"test_set failed .*no such file"):
+        list(task.batches(range(40), 4, task.test_set))
+    task = Task(nn.Linear(WIDTH, 2), LOSS, Broken(), train, workers=workers)
+    with pytest.raises(InputError, match=r"train_set failed .*no such file"):
+        list(task.batches(range(40), 4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -15,14 +15,25 @@ from excise.processes.group import is_of_others
 P = ParamSpec("P")
 R = TypeVar("R")
 REMEDIES = {
-    "train_set": "every position below its length must give a sample, and collate= must make a batch of several",
+    **dict.fromkeys(
+        ("train_set", "test_set"),
+        "every position below its length must give a sample, and collate= must make a batch of several",
+    ),
     "model": "try it on a batch by hand, and pass forward= to Task where it is called in another way",
     "loss": "it is called as loss(outputs, targets), whose shapes and types must be what it takes",
 }
 
 
-def asked(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Around a function that does nothing but ask the user's part; lack of memory is left as it is."""
+def set_asked(task: Any, _: object, dataset: object = None) -> str:
+    """Which of a task's sets samples are read from."""
+    return "test_set" if dataset is not None and dataset is task.test_set else "train_set"
+
+
+def asked(part: str | Callable[..., str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Around a function that does nothing but ask the user's part, which its arguments may tell.
+
+    Lack of memory is left as it is.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -34,6 +45,7 @@ def asked(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except Exception as error:
                 if "memory" in str(error):
                     raise
+                what = part if isinstance(part, str) else part(*arguments, **options)
                 if is_of_others(error):
                     raise ProcessError(
                         f"another process has ended while {what} was used by all ({reason(error)}); nothing was "

@@ -16,7 +16,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from excise._support.checks import whole
 from excise.errors import InputError
-from excise.task.asking import asked
+from excise.task.asking import asked, set_asked
 from excise.task.batches import Batch as Batch
 from excise.task.batches import (
     answer,
@@ -275,7 +275,7 @@ class Task:
             outputs = self.outputs(self.model, self.batch([0, min(1, len(self.train_set) - 1)]))[0]
         return len(seen) == 1 and torch.equal(seen[0], outputs)
 
-    @asked("train_set")
+    @asked(set_asked)
     def batch(self, ids: Sequence[int] | Tensor, dataset: Any = None) -> Batch:
         """The samples of the training set (or another) as one batch, on the model's device."""
         data = self.samples if dataset is None else dataset
@@ -292,10 +292,10 @@ class Task:
         parts = torch.as_tensor(ids, dtype=torch.long).split(size)
         with closing(ahead(self.samples if dataset is None else dataset, parts, self.collate, workers)) as coming:
             for _ in parts:
-                yield self._taken(coming)
+                yield self._taken(coming, dataset)
 
-    @asked("train_set")
-    def _taken(self, coming: Iterator[Batch]) -> Batch:
+    @asked(set_asked)
+    def _taken(self, coming: Iterator[Batch], dataset: Any) -> Batch:  # noqa: ARG002 - errors name it
         """The next of the batches that are read ahead, on the model's device."""
         return to_device(next(coming), self.device)
 
