@@ -36,6 +36,15 @@ def test_of_a_wide_matrix_they_are_those_of_torch(shape):
     assert torch.allclose(found[1].T @ found[1], torch.eye(9).double(), atol=1e-9)
 
 
+def test_values_that_are_all_far_from_0_do_not_hide_how_they_differ():
+    """A layer's inputs may have a mean that is a thousand times their spread."""
+    generator = torch.Generator().manual_seed(3)
+    matrix = torch.randn(500, 100, generator=generator) * torch.logspace(0, -1, 100) + 500
+    truth = torch.linalg.svdvals(matrix.double())
+    found = leading_directions(matrix, 72)[0]
+    assert torch.allclose(found[:10].double(), truth[:10], rtol=1e-3)
+
+
 def test_a_matrix_of_few_directions_has_no_more():
     matrix = torch.ones(6, 30) * torch.arange(1.0, 7.0)[:, None]
     singular, vectors = leading_directions(matrix, 3)

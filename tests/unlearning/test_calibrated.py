@@ -12,9 +12,23 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from excise import Cached, Calibrated, InputError, NothingForgotten, Step, Task, Unlearner, exact_fit, fit
+from excise import (
+    Cached,
+    Calibrated,
+    InputError,
+    NothingForgotten,
+    Predicted,
+    SampleWeighted,
+    Step,
+    Task,
+    Unlearner,
+    exact_fit,
+    fit,
+)
 from excise.task.objective import losses_on
-from excise.unlearning.exchangeability import LENGTHS, HeldOutLoss, Known, Trials, crossing
+from excise.unlearning.answered import Answered
+from excise.unlearning.exchangeability import LENGTHS, HeldOutLoss, Known, Trials, crossing, nothing_to_forget
+from excise.unlearning.method import Workspace
 
 
 def digits(low, high):
@@ -88,7 +102,7 @@ def test_a_sample_on_trial_counts_as_often_as_it_stands_for():
 
 @pytest.mark.slow
 def test_the_length_hardly_depends_on_which_samples_are_on_trial(network):
-    """It is that of all samples on trial, and from draw to draw it differs by less than with equal chances."""
+    """From draw to draw it is that of all samples on trial."""
 
     def found(method, seed):
         return Unlearner(network, method, guard=None, seed=seed).forget([3]).step_share
@@ -236,3 +250,75 @@ def test_many_classes_with_few_held_out_samples_are_taken_together():
         )
         task = start.with_model(fit(start, epochs=20, lr=0.1).model)
     assert Unlearner(task, Calibrated()).prepare()._prepared.trials.length().value > 0
+
+
+def test_samples_without_a_label_change_nothing(network):
+    """Their loss is 0 whatever is forgotten; that of the others counts for more, in what is known and in the aim."""
+    images, labels = network.train_set.tensors
+    unlabelled = torch.cat([labels, torch.full((400,), -100)])
+    more = TensorDataset(torch.cat([images, images[:400]]), unlabelled)
+    few, many = (
+        Known.of(task, network.model, torch.arange(len(task.train_set)), 0)
+        for task in (network, replace(network, train_set=more))
+    )
+    assert float(many.aims.sum() / many.losses.sum()) == pytest.approx(float(few.aims.sum() / few.losses.sum()))
+    without_labels = replace(
+        network, test_set=TensorDataset(images.repeat(2, 1), torch.cat([labels, 0 * labels - 100]))
+    )
+    plain = replace(network, test_set=TensorDataset(images, labels))
+    seen = [HeldOutLoss.of(task, network.model, 0).mean for task in (without_labels, plain)]
+    assert seen[0] == pytest.approx(seen[1])
+
+
+def test_weights_of_held_out_samples_are_not_looked_at(network):
+    def with_weights(data, weight):
+        images, labels = data.tensors
+        return TensorDataset(images, torch.stack([labels.double(), torch.full((len(labels),), weight).double()], 1))
+
+    train, loss = with_weights(network.train_set, 2.0), SampleWeighted(nn.CrossEntropyLoss(reduction="none"))
+    weighted = [Task(network.model, loss, train, with_weights(network.test_set, weight)) for weight in (1.0, 7.0)]
+    known = [Known.of(task, network.model, torch.arange(600), 0) for task in weighted]
+    assert torch.allclose(known[0].aims, known[1].aims)
+    plain = Known.of(network, network.model, torch.arange(600), 0)
+    assert torch.allclose(known[0].aims / known[0].losses.sum(), plain.aims / plain.losses.sum(), rtol=1e-4)
+    answered = [Answered.by(Workspace(task, 0, None), network.model, torch.arange(600)) for task in weighted]
+    aims = [one.known(task, torch.arange(600)).aims for one, task in zip(answered, weighted, strict=True)]
+    assert torch.allclose(aims[0], aims[1])
+    assert torch.allclose(aims[0], known[0].aims, rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", [Calibrated(), Predicted(), "auto"])
+def test_a_held_out_sample_that_gives_no_number_is_named(network, method):
+    images, labels = (one.clone() for one in network.test_set.tensors)
+    images[17] = torch.nan
+    with pytest.raises(InputError, match="sample 17 of test_set has the loss nan"):
+        Unlearner(replace(network, test_set=TensorDataset(images, labels)), method).forget([1])
+
+
+def test_targets_of_different_width_need_not_fit_together():
+    """Sequences are padded batch by batch."""
+    generator = torch.Generator().manual_seed(0)
+    texts = [
+        torch.rand(int(length), generator=generator) for length in torch.randint(2, 9, (700,), generator=generator)
+    ]
+
+    def collate(samples):
+        width = max(map(len, samples))
+        padded = torch.stack([nn.functional.pad(one, (0, width - len(one))) for one in samples])
+        return padded[:, :1], padded
+
+    def loss(outputs, targets):
+        return ((outputs - targets) ** 2).mean(1)
+
+    model = nn.Linear(1, 1)
+    task = Task(model, loss, texts[:600], texts[600:], collate=collate, weight_decay=0.1)
+    known = Known.of(task, model, torch.arange(600), 0)
+    assert torch.isfinite(known.aims).all()
+    assert torch.allclose(known.aims, known.aims[0].expand(600))
+
+
+def test_a_loss_that_falls_on_trial_is_not_called_unknown():
+    with pytest.raises(NothingForgotten, match="have less loss than before"):
+        raise nothing_to_forget(0.1, 0.8)
+    with pytest.raises(NothingForgotten, match="knows the first no better"):
+        raise nothing_to_forget(0.8, 0.1)

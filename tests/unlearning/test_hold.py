@@ -41,7 +41,7 @@ def test_a_rise_is_that_of_the_mean_over_all_samples_that_those_on_trial_stand_f
     first = torch.where(torch.arange(60) < 30, 1 / 30, 0.0).double()
     before, after = trial.samples.margins.losses, trial.forgotten(Hold(2.0)).losses
     slow = float((after.sqrt() - before.sqrt())[:30].mean())
-    assert replace(trial, counts=first).rise(Hold(2.0), torch.sqrt) == pytest.approx(slow)
+    assert replace(trial, shares=first).rise(Hold(2.0), torch.sqrt) == pytest.approx(slow)
 
 
 @pytest.mark.parametrize("truth", [Hold(3.3), Hold(0.7, 0.6)])

@@ -22,8 +22,8 @@ from excise.task.precision import in_single
 from excise.task.sharing import sum_of_batches
 from excise.task.task import Task
 
-INPUTS = 4096  # vectors a that a layer's A is taken from
-SAMPLES = 2048  # of which these are, where each has one, and where it has several, which are alike, an eighth of INPUTS
+INPUTS = 4096  # vectors a that a layer's A is taken from, at the most: several of each sample, which are alike,
+SAMPLES = 2048  # or one of each of so many
 
 
 def inputs_of_layers(

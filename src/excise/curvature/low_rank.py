@@ -1,7 +1,7 @@
-"""The leading right singular vectors of a matrix, of a wide one by random products (Halko, Martinsson and Tropp 2011).
+"""The leading right singular vectors of a matrix, by random products (Halko, Martinsson and Tropp 2011, alg. 4.4, 5.1).
 
-``torch.svd_lowrank`` does much the same with the process's random state, which threads share. Where one side of the
-matrix is short nothing is left to chance: products of all its rows, or columns, with each other cost less.
+``torch.svd_lowrank`` does the same with the process's random state, which threads share. Where one side of the matrix
+is hardly longer than asked for nothing is left to chance: the products of all its vectors with each other cost less.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ITERATIONS = 5
-SHORT = 8  # times the number of vectors asked for, up to which a side is short
+ITERATIONS = 4
+SHORT = 2  # times the number of vectors asked for, up to which a side is short
 
 
 def leading_directions(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -21,19 +21,22 @@ def leading_directions(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ([3.0, 2.0, 1.0], [0.0, 1.0, 0.0])
     """
     tall = matrix if len(matrix) >= matrix.shape[1] else matrix.T
-    basis = None if tall.shape[1] <= SHORT * count else _leading_range(tall, count)
-    image = tall if basis is None else tall @ basis
-    values, vectors = torch.linalg.eigh(image.T @ image)
-    singular, vectors = values.flip(0)[:count].clamp_min(0).sqrt(), vectors.flip(1)[:, :count]
-    if tall is matrix:
-        return singular, vectors if basis is None else basis @ vectors
-    return singular, torch.linalg.qr(image @ vectors).Q  # at right angles already, but for rounding where a value is 0
-
-
-def _leading_range(tall: Tensor, count: int) -> Tensor:
-    """Vectors at right angles that span nearly what the leading right singular vectors do."""
+    if tall.shape[1] <= SHORT * count:
+        return _by_products(matrix, tall, count)
     generator = torch.Generator().manual_seed(0)
-    basis = torch.randn(tall.shape[1], count, generator=generator, dtype=tall.dtype).to(tall.device)
+    start = torch.randn(tall.shape[1], count, generator=generator, dtype=tall.dtype).to(tall.device)
+    basis = torch.linalg.qr(tall @ start).Q
     for _ in range(ITERATIONS):
-        basis = torch.linalg.qr(tall.T @ (tall @ basis)).Q
-    return basis
+        basis = torch.linalg.qr(tall @ torch.linalg.qr(tall.T @ basis).Q).Q
+    left, singular, right = torch.linalg.svd(basis.T @ tall, full_matrices=False)
+    return singular, right.T if tall is matrix else basis @ left
+
+
+def _by_products(matrix: Tensor, tall: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The same by the smaller Gram matrix, in double precision: its eigenvalues are squares of what is looked for."""
+    precise = tall.double()
+    values, vectors = torch.linalg.eigh(precise.T @ precise)
+    singular, vectors = values.flip(0)[:count].clamp_min(0).sqrt(), vectors.flip(1)[:, :count]
+    if tall is not matrix:
+        vectors = torch.linalg.qr(precise @ vectors).Q  # at right angles already, but for those of value 0
+    return singular.to(matrix), vectors.to(matrix)

@@ -44,7 +44,12 @@ class Margins:
     @property
     def losses(self) -> Tensor:
         """Cross-entropy."""
-        return self.weights * nn.functional.softplus(-self.values)
+        return self.weights * self.plain_losses
+
+    @property
+    def plain_losses(self) -> Tensor:
+        """The same as if all samples weighed the same."""
+        return nn.functional.softplus(-self.values)
 
 
 def has_margins(task: Task, model: nn.Module) -> bool:
@@ -97,7 +102,8 @@ def margin_of(outputs: Tensor, classes: Tensor) -> Tensor:
     >>> margin_of(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1])).tolist()
     [2.0, 0.0]
     """
-    at = classes.clamp_min(0)[:, None]  # a label that is ignored has weight 0, and any margin will do
+    is_class = (classes >= 0) & (classes < outputs.shape[1])
+    at = (classes * is_class)[:, None]  # a label that is ignored has weight 0, and any margin will do
     others = outputs.scatter(1, at, -torch.inf)
     return outputs.gather(1, at)[:, 0] - others.logsumexp(1)
 

@@ -24,9 +24,10 @@ REMEDIES = {
 }
 
 
-def set_asked(task: Any, _: object, dataset: object = None) -> str:
-    """Which of a task's sets samples are read from."""
-    return "test_set" if dataset is not None and dataset is task.test_set else "train_set"
+def set_asked(task: Any, *given: object, **named: object) -> str:
+    """Which of a task's sets samples are read from: the test set, if that was given."""
+    given = (*given, *named.values())
+    return "test_set" if task.test_set is not None and any(one is task.test_set for one in given) else "train_set"
 
 
 def asked(part: str | Callable[..., str]) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -28,6 +28,14 @@ FUNCTIONS: dict[Any, type[nn.Module]] = {
 }
 """Functions that average over the samples unless told otherwise, and the modules that can be told."""
 NO_CLASS = -100
+
+
+def no_class(task: Any) -> int:
+    """The label of samples that have none."""
+    found: int = getattr(task.loss_module, "ignore_index", NO_CLASS)
+    return found
+
+
 """The label that cross-entropy leaves out unless told otherwise."""
 NORMALISED = 1e-3  # how far from 1 the probabilities that NLLLoss takes may sum up
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from excise.curvature.margins import Margins, margins
+from excise.task.task import Task
 from excise.unlearning.exchangeability import HeldOutLoss, Known, held_out_ids
 from excise.unlearning.method import Workspace
 
@@ -28,8 +29,8 @@ class Answered:
         task, unseen = workspace.task, held_out_ids(workspace.task, workspace.seed)
         return Answered(margins(task, model, ids), margins(task, model, unseen, task.test_set), unseen)
 
-    def known(self, ids: Tensor, measure: Callable[[Tensor], Tensor] = torch.clone) -> Known:
-        """Losses of these retained samples, the first ones, or a measure of them, and those of held-out samples."""
+    def known(self, task: Task, ids: Tensor, measure: Callable[[Tensor], Tensor] = torch.clone) -> Known:
+        """Losses of these retained samples, the first ones, or their roots, and those that held-out samples have."""
         few = self.retained.at(torch.arange(len(ids)))
-        unseen = HeldOutLoss.by(measure(self.held_out.losses), self.held_out.classes)
-        return Known.by(unseen, ids, measure(few.losses), few.classes)
+        unseen = HeldOutLoss.by(task, self.held_out_ids, measure(self.held_out.plain_losses), self.held_out.classes)
+        return Known(ids, measure(few.losses), measure(few.weights) * unseen.of_each(few.classes))

@@ -107,7 +107,7 @@ class Auto:
             prepared.by_heart = HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART
             if not prepared.by_heart:
                 newton = Calibrated() if prepared.linear else FOR_HARD
-                known = answered.known(ids[: newton.samples(workspace, model)])
+                known = answered.known(workspace.task, ids[: newton.samples(workspace, model)])
                 prepared.made[_name(newton)] = newton.prepare_from(workspace, model, known)
         else:
             _made(workspace, prepared, prepared.usual.method, model, ids)

@@ -51,7 +51,7 @@ class Calibrated:
     """Which slices move, as in ``Step``. A block of some, such as L-FOCI's, is chosen for every group on trial as well,
     which takes as long as so many requests."""
     groups: int = 8
-    """Of random retained samples that are forgotten on trial."""
+    """Of retained samples that are forgotten on trial."""
     settle: bool = False
     """Whether a gentle pass over retained samples follows, which brings back what the step harms (see ``settling``)."""
 

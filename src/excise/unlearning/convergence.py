@@ -56,12 +56,12 @@ def check_convergence(task: Task, model: nn.Module, ids: Tensor) -> None:
         )
 
 
-def require_finite(losses: Tensor, ids: Sequence[int]) -> None:
+def require_finite(losses: Tensor, ids: Sequence[int], name: str = "train_set") -> None:
     """Refuse samples whose loss is no number, naming the first."""
     wrong = (~losses.isfinite()).nonzero().flatten().tolist()
     if wrong:
         raise InputError(
-            f"sample {ids[wrong[0]]} of train_set has the loss {float(losses[wrong[0]])} ({len(wrong)} such among "
+            f"sample {ids[wrong[0]]} of {name} has the loss {float(losses[wrong[0]])} ({len(wrong)} such among "
             f"{len(ids)}), so nothing can be computed from it; check that its input and target are finite, and that "
             "the model's weights are."
         )

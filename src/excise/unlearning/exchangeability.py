@@ -32,9 +32,11 @@ from excise.curvature.strategies import InverseCurvature
 from excise.errors import InputError, NothingForgotten
 from excise.slices.slices import Block
 from excise.task import objective
+from excise.task.losses import no_class
 from excise.task.parameters import move, trainable
 from excise.task.sharing import rows_over
 from excise.task.task import Batch, Task
+from excise.unlearning.convergence import require_finite
 
 FINE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5)
 COARSE = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 50.0)  # for a weight decay that was guessed too large
@@ -53,7 +55,7 @@ class Length:
 
     value: float
     known_loss: float
-    """Mean loss of the groups before they are forgotten."""
+    """Mean loss of retained samples before any is forgotten."""
     held_out_loss: float
     """Mean loss of held-out samples of the same classes, which they should have then."""
     reached: bool
@@ -75,15 +77,10 @@ class Known:
         return float((self.aims - self.losses).mean())
 
     @staticmethod
-    def by(unseen: HeldOutLoss, ids: Tensor, losses: Tensor, labels: Tensor) -> Known:
-        """From their losses and targets."""
-        return Known(ids, losses, unseen.of_each(labels))
-
-    @staticmethod
     def of(task: Task, model: nn.Module, ids: Tensor, seed: int) -> Known:
         """Look at these samples, and at held-out ones."""
-        unseen = HeldOutLoss.of(task, model, seed)
-        return Known.by(unseen, ids, *_losses_and_targets(task, model, ids))
+        unseen, seen = HeldOutLoss.of(task, model, seed), _Seen.of(task, model, ids)
+        return Known(ids, seen.losses, seen.weights * unseen.of_each(seen.labels))
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class Trials:
         rise = (self.rises[:, on_trial] * self.counts[on_trial]).sum(1) / stay.sum()
         known, aim = float(self.known.losses[stay].mean()), float(self.known.aims[stay].mean())
         losses = known + rise.numpy()
-        return Length(crossing(losses, aim), known, aim, bool(losses.max() >= aim))
+        return Length(crossing(losses, aim), known, aim, bool(losses[np.isfinite(losses)].max() >= aim))
 
 
 def forget_on_trial(
@@ -121,9 +118,7 @@ def forget_on_trial(
     seed: int,
 ) -> Trials:
     """Forget groups of these retained samples at several lengths, each on its block."""
-    drawn, inclusion = draw_by_loss(
-        known.losses, _on_trial(task, known.ids, groups), torch.Generator().manual_seed(seed)
-    )
+    drawn, inclusion = draw_by_loss(known.losses, _count(task, known.ids, groups), torch.Generator().manual_seed(seed))
     tried = known.ids[drawn].tensor_split(min(groups, len(drawn)))
     curves = processes.each(list(tried), _Curve(task, model, inverse, block_of), "lengths on trial")
     return Trials(known, drawn, 1 / inclusion, torch.cat(curves, 1) - known.losses[drawn])
@@ -146,7 +141,7 @@ def crossing(losses: Floats, aim: float) -> float:
     return LENGTHS[-1]
 
 
-def _on_trial(task: Task, ids: Tensor, groups: int) -> int:
+def _count(task: Task, ids: Tensor, groups: int) -> int:
     """How many samples are forgotten on trial, in so many groups."""
     return groups * max(1, min(GROUP, int(MOST_OF_SET * len(task.train_set)), len(ids) // groups))
 
@@ -180,7 +175,14 @@ class _Curve:
 
 
 def nothing_to_forget(known_loss: float, held_out_loss: float) -> NothingForgotten:
-    """The error that a model knows its training samples no better than others."""
+    """The error that a model knows its training samples no better than others, or that no length tells it."""
+    if known_loss < held_out_loss:
+        return NothingForgotten(
+            "samples that were forgotten on trial have less loss than before, though the mean loss is "
+            f"{known_loss:.3g} on samples that the model was trained on and {held_out_loss:.3g} on held-out ones; so "
+            "nothing tells how far to go, and nothing is forgotten. Another method (--method step) takes a step all "
+            "the same."
+        )
     return NothingForgotten(
         f"the model's mean loss is {known_loss:.3g} on samples that it was trained on and {held_out_loss:.3g} on "
         "held-out ones: it knows the first no better, so no step was taken and nothing is forgotten. Another method "
@@ -209,13 +211,18 @@ class HeldOutLoss:
     @staticmethod
     def of(task: Task, model: nn.Module, seed: int) -> HeldOutLoss:
         """Look at some of the test samples."""
-        return HeldOutLoss.by(*_losses_and_targets(task, model, held_out_ids(task, seed), task.test_set))
+        ids = held_out_ids(task, seed)
+        seen = _Seen.of(task, model, ids, task.test_set)
+        return HeldOutLoss.by(task, ids, seen.plain, seen.labels)
 
     @staticmethod
-    def by(losses: Tensor, labels: Tensor) -> HeldOutLoss:
-        """From what is known of them."""
+    def by(task: Task, ids: Tensor, losses: Tensor, labels: Tensor) -> HeldOutLoss:
+        """From what is known of them: losses as if all samples weighed the same. Those without a label don't count."""
+        require_finite(losses, ids.tolist(), "test_set")
         if not _are_classes(labels):
             return HeldOutLoss(float(losses.mean()), {})
+        has_label = labels != no_class(task)
+        losses, labels = losses[has_label], labels[has_label]
         by_class = {int(label): float(losses[labels == label].mean()) for label in labels.unique()}
         return HeldOutLoss(float(losses.mean()), by_class)
 
@@ -236,12 +243,31 @@ def _are_classes(labels: Tensor) -> bool:
     return labels.ndim == 1 and not labels.is_floating_point()
 
 
-def _losses_and_targets(task: Task, model: nn.Module, ids: Tensor, dataset: Any = None) -> list[Tensor]:
-    """Of samples of the training set, or of another."""
+@dataclass(frozen=True)
+class _Seen:
+    """Some samples under a model."""
 
-    def of_batch(batch: Batch) -> tuple[Tensor, Tensor]:
-        return task.losses(model, batch).double().cpu(), task.targets_in(batch).cpu()
+    losses: Tensor
+    plain: Tensor
+    """Losses as if all weighed the same."""
+    labels: Tensor
+    """Classes; 0.0 where targets are none."""
+    weights: Tensor
+    """By which a loss is more than the plain one; 0 of a sample without a label."""
 
-    with torch.no_grad():
-        size = task.batch_size_within_memory(256)
-        return rows_over(task, ids, of_batch, size, "losses on trial", dataset=dataset)
+    @staticmethod
+    def of(task: Task, model: nn.Module, ids: Tensor, dataset: Any = None) -> _Seen:
+        """Samples of the training set, or of another."""
+
+        def of_batch(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+            outputs, told = task.outputs(model, batch)
+            losses, plain = task.sample_losses(outputs, told), task.plain_losses(outputs, told)
+            targets = task.plain_targets(told)
+            labels = targets if _are_classes(targets) else torch.zeros(len(losses))
+            return losses.double().cpu(), plain.double().cpu(), labels.cpu()
+
+        with torch.no_grad():
+            size = task.batch_size_within_memory(256)
+            losses, plain, labels = rows_over(task, ids, of_batch, size, "losses on trial", dataset=dataset)
+        weights = torch.where(plain > 0, losses / plain, 1.0) if task.weighting is not None else torch.ones_like(losses)
+        return _Seen(losses, plain, labels, weights * (labels != no_class(task)))

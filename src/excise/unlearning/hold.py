@@ -58,8 +58,8 @@ class OnTrial:
     samples: Gradients
     among: Tensor
     """Their kernel."""
-    counts: Tensor
-    """How many retained samples each stands for, as a share of all."""
+    shares: Tensor
+    """Of all retained samples, those that each stands for."""
 
     @staticmethod
     def of(samples: Gradients, shares: Tensor) -> OnTrial:
@@ -82,7 +82,7 @@ class OnTrial:
     def rise(self, hold: Hold, measure: Callable[[Tensor], Tensor]) -> float:
         """By how much a measure of the loss would rise, in the mean over all retained samples."""
         each = measure(self.forgotten(hold).losses) - measure(self.samples.margins.losses)
-        return float(self.counts @ each)
+        return float(self.shares @ each)
 
     def strong_enough(self, power: float, aim: float) -> Hold:
         """The hold of this power by which the mean loss rises so much."""
@@ -91,10 +91,10 @@ class OnTrial:
             return self.rise(Hold(strength, power), torch.clone) - aim
 
         low, high = 0.0, 1.0
-        while missed(high) < 0:
-            low, high = high, 2 * high
-            if high > MOST_STRENGTH:
-                return Hold(MOST_STRENGTH, power)
+        while not missed(high) >= 0:
+            if high == MOST_STRENGTH:
+                return Hold(high, power)
+            low, high = high, min(2 * high, MOST_STRENGTH)
         return Hold(float(brentq(missed, low, high, rtol=CLOSE_ENOUGH)), power)
 
     def bent(self, hold: Hold, aim: float, aim_of_roots: float) -> Hold:

@@ -16,7 +16,7 @@ from excise.curvature import kfac
 from excise.curvature.margins import Margins, has_margins, margins
 from excise.errors import NeverSupportedError
 from excise.task.parameters import move, trainable
-from excise.task.task import evaluating
+from excise.task.task import Task, evaluating
 from excise.unlearning.answered import Answered
 from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.exchangeability import nothing_to_forget
@@ -113,10 +113,10 @@ class Predicted:
         task, few = workspace.task, ids[:CURVATURE_SAMPLES]
         mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the strength of the hold makes up for it
         network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
-        known, count = answered.known(ids), min(self.trial, network.most_rows(model))
+        known, count = answered.known(task, ids), min(self.trial, network.most_rows(model))
         drawn, inclusion = draw_by_loss(known.losses, count, torch.Generator().manual_seed(workspace.seed))
         on_trial = OnTrial.of(network.gradients(model, ids[drawn]), 1 / (inclusion * len(ids)))
-        hold, answers = _found(on_trial, answered, ids)
+        hold, answers = _found(task, on_trial, answered, ids)
         resisting = torch.arange(min(self.resisting, len(drawn)))
         near = answered.retained.values[: len(ids)].argsort()[: math.ceil(len(ids) / 2)].sort().values
         return Prepared(
@@ -178,13 +178,13 @@ def can_predict(workspace: Workspace) -> bool:
         return has_margins(task, task.model) and kfac.can_cache(task, task.model, workspace.slices)
 
 
-def _found(on_trial: OnTrial, answered: Answered, ids: Tensor) -> tuple[Hold, HeldOutAnswers]:
+def _found(task: Task, on_trial: OnTrial, answered: Answered, ids: Tensor) -> tuple[Hold, HeldOutAnswers]:
     """How samples hold the weights, and answers for those that are known by heart, whose loss tells no power."""
-    rise = answered.known(ids).rise
+    rise = answered.known(task, ids).rise
     hold = on_trial.strong_enough(1.0, rise) if rise > 0 else Hold(0.0)
-    answers = HeldOutAnswers(answered.held_out, on_trial.forgotten(hold).values, on_trial.counts)
+    answers = HeldOutAnswers(answered.held_out, on_trial.forgotten(hold).values, on_trial.shares)
     if hold.strength and answers.distance <= BY_HEART:
-        hold = on_trial.bent(hold, rise, answered.known(ids, torch.sqrt).rise)
+        hold = on_trial.bent(hold, rise, answered.known(task, ids, torch.sqrt).rise)
     return hold, answers
 
 

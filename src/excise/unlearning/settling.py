@@ -1,10 +1,10 @@
 """Settling: a gentle pass over retained samples after a step, which brings back what the step has harmed.
 
-A step is right to first order only. It also moves retained samples that are like the forgotten ones, and these in turn
-hold the answers of the forgotten ones in place. Some dozens of steps of plain training put both right, as long as they
-are no larger than a training ends with. SGD of momentum m is stable below 2 (1 + m) / λ, with λ the largest eigenvalue
-of the curvature, which is at most its trace; so the trace tells a learning rate for any model. Weight decay, which is
-often a guess, is left out: over so few steps the right one would change next to nothing.
+A step is right to first order only: it also moves retained samples that are like the forgotten ones. Some dozens of
+steps of plain training put that right, as long as they are no larger than a training ends with. They give a little back
+to forgotten samples that many retained ones are like. SGD of momentum m is stable below 2 (1 + m) / λ, with λ the
+largest eigenvalue of the curvature, which is at most its trace; so the trace tells a learning rate for any model.
+Weight decay, which is often a guess, is left out: over so few steps the right one would change next to nothing.
 
 A model that was trained otherwise than on the samples as they are, such as on crops of images, is not at rest on these,
 and a pass alone would change all of its answers. So one is made on trial, with nothing forgotten before it.

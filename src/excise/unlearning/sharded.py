@@ -127,7 +127,7 @@ class Shards:
                 words = "; ".join(filter(None, [self._said, why_shorter(share, guarded)]))
                 return Applied(set(picked.numbers), picked.scores, share, words, losses)
             guarded = True
-            share *= shorter(retained.limit - retained.before, loss - retained.before)
+            share *= shorter(retained.limit - retained.before, loss - retained.before, share)
         raise nothing_forgotten(workspace, picked, removal, "step")
 
     def changed(self, before: nn.Module, after: nn.Module, method: str, slices: tuple[str, ...]) -> int:  # noqa: ARG002

@@ -19,7 +19,7 @@ from excise.unlearning.direction import NewtonMethod, influence
 from excise.unlearning.method import Applied, Removal, Workspace, register
 
 MOST_TRIES = 8  # of shorter and shorter steps
-ANSWERED = 0.7  # of a step that spoils answers is tried next
+LITTLE_SHORTER = 0.7  # of a step that spoils answers, which is tried before half of it
 
 
 @register("step")
@@ -69,7 +69,7 @@ def take(
         if loss <= retained.limit and retained.keeps_answers(model):
             return Applied(set(picked.numbers), picked.scores, share, why_shorter(share, guarded), losses)
         guarded = True
-        share *= shorter(retained.limit - retained.before, loss - retained.before)
+        share *= shorter(retained.limit - retained.before, loss - retained.before, share)
     move(model, start, {})
     raise nothing_forgotten(workspace, picked, removal, "step")
 
@@ -109,8 +109,11 @@ def _trusted(weights: Tensor, step: Tensor) -> float:
     return min(1.0, float(weights.norm()) / length) if length > 0 else 1.0
 
 
-def shorter(allowed: float, risen: float) -> float:
-    """By which factor to shorten a step whose rise is too large: a loss rises with the square of a small step."""
+def shorter(allowed: float, risen: float, share: float = 1.0) -> float:
+    """By which factor to shorten a step whose rise is too large: a loss rises with the square of a small step.
+
+    ``share`` is how much of the whole step it is: near that, one that spoils answers is shortened little by little.
+    """
     if risen <= allowed:  # it is the answers that suffer
-        return ANSWERED
+        return LITTLE_SHORTER if share > 0.5 else 0.5
     return min(0.5, max(1 / 16, 0.9 * (allowed / risen) ** 0.5)) if math.isfinite(risen) else 1 / 16
