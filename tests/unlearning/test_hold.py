@@ -4,11 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
-from torch import nn
-from torch.utils.data import TensorDataset
+from digit_network import digit_network
 
-from excise import Task, fit
 from excise.slices.slices import find_slices
 from excise.unlearning.hold import GROUPS, LEAST_POWER, MOST_STRENGTH, Hold, OnTrial
 from excise.unlearning.linearised import Linearised, Request
@@ -16,15 +13,9 @@ from excise.unlearning.linearised import Linearised, Request
 
 @pytest.fixture(scope="module")
 def trial():
-    images, labels = load_digits(return_X_y=True)
-    data = TensorDataset(torch.tensor(images[:300] / 16, dtype=torch.float32), torch.tensor(labels[:300]))
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        start = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
-    task = Task(start, nn.CrossEntropyLoss(), data, weight_decay=1e-3)
-    model = fit(task, epochs=15, lr=0.1).model
-    network = Linearised.of(task.with_model(model), model, find_slices(model), torch.arange(300), mass=300.0, seed=0)
-    return OnTrial.of(network.gradients(model, torch.arange(60)), torch.full((60,), 1 / 60, dtype=torch.double))
+    task = digit_network(0)
+    network = Linearised.of(task, task.model, find_slices(task.model), torch.arange(300), mass=300.0, seed=0)
+    return OnTrial.of(network.gradients(task.model, torch.arange(60)), torch.full((60,), 1 / 60, dtype=torch.double))
 
 
 def test_groups_on_trial_are_requests_of_their_own(trial):

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
-from torch import nn
+from digit_network import digit_network
 from torch.utils.data import TensorDataset
 
-from excise import InputError, Task, fit
+from excise import InputError
 from excise.curvature.margins import margins
 from excise.slices.slices import find_slices
 from excise.task.parameters import move, trainable
@@ -19,13 +18,7 @@ from tests.dense_rows import margin_rows
 
 @pytest.fixture(scope="module")
 def trained():
-    images, labels = load_digits(return_X_y=True)
-    data = TensorDataset(torch.tensor(images[:300] / 16, dtype=torch.float32), torch.tensor(labels[:300]))
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        start = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
-    task = Task(start, nn.CrossEntropyLoss(), data, weight_decay=1e-3)
-    return task.with_model(fit(task, epochs=15, lr=0.1).model)
+    return digit_network(0)
 
 
 @pytest.fixture(scope="module")
