@@ -38,9 +38,14 @@ class Network:
 
 
 @cache
-def _mnist(folder: Path) -> tuple[Tensor, Ints, Tensor, Ints]:
-    (images, labels), (test_images, test_labels) = load_mnist(folder / "mnist"), load_mnist(folder / "mnist", "t10k")
+def _mnist(folder: Path, name: str = "mnist") -> tuple[Tensor, Ints, Tensor, Ints]:
+    (images, labels), (test_images, test_labels) = load_mnist(folder / name), load_mnist(folder / name, "t10k")
     return torch.tensor(images), labels, torch.tensor(test_images), test_labels
+
+
+def _fashion(folder: Path) -> tuple[Tensor, Ints, Tensor, Ints]:
+    """Files of the same names and format."""
+    return _mnist(folder, "fashion-mnist")
 
 
 @cache
@@ -50,7 +55,11 @@ def _cifar(folder: Path) -> tuple[Tensor, Ints, Tensor, Ints]:
     return normalised(images), labels, normalised(test_images), test_labels
 
 
-NETWORKS = {"mlp": Network(networks.mlp, _mnist), "cnn": Network(networks.cnn, _cifar)}
+NETWORKS = {
+    "mlp": Network(networks.mlp, _mnist),
+    "fashion": Network(networks.mlp, _fashion),
+    "cnn": Network(networks.cnn, _cifar),
+}
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ def mnist_logistic(epochs: int = EPOCHS) -> Task:
     return _made(small.logistic, _images("mlp", SAMPLES), _plainly, epochs=epochs, lr=0.05)
 
 
+def fashion_mlp(epochs: int = EPOCHS) -> Task:
+    """The MLP on 4,000 images of Fashion-MNIST, whose official files are in the folder ``fashion-mnist``."""
+    return _made(small.mlp, _images("fashion", SAMPLES), _plainly, epochs=epochs, lr=0.05)
+
+
 def cifar_bn_cnn(epochs: int = EPOCHS) -> Task:
     """A CNN with batch normalisation on 4,000 CIFAR-10 images, trained with random crops and flips."""
     return _made(networks.bn_cnn, _images("cnn", SAMPLES), fit_augmented, epochs=epochs, lr=0.1)

@@ -187,6 +187,10 @@ def test_an_objective_in_a_file_is_the_one_in_memory(task, dense, monkeypatch):
     torch.testing.assert_close(near[1].gradient, near[0].gradient, rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(near[1].product(tilt), near[0].product(tilt), rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(near[1].inverse()(tilt), near[0].inverse()(tilt), rtol=1e-9, atol=1e-12)
+    columns = torch.eye(tilt.numel()).double().reshape(-1, *tilt.shape)
+    hessian = torch.stack([near[0].product(one).flatten() for one in columns])
+    truth = float(torch.linalg.solve(hessian, near[0].gradient.flatten()).norm())
+    assert 0.3 * truth < near[0].least_step(near[0].inverse()) <= truth * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("layer", [{}, {"bias": False}])

@@ -149,6 +149,11 @@ class Near(ABC):
     def inverse(self) -> Precondition:
         """An approximate (∇²F)⁻¹: the Hessian's own where that is small, else by Kronecker factors."""
 
+    def least_step(self, precondition: Precondition) -> float:
+        """A bound that the length of (∇²F)⁻¹ ∇F is not below, by one product: ⟨∇F, v⟩ ≤ ‖(∇²F)⁻¹ ∇F‖ ‖∇²F v‖."""
+        along = precondition(precondition(self.gradient))
+        return float((self.gradient * along).sum() / self.product(along).norm().clamp_min(1e-300))
+
     def step(self, precondition: Precondition, enough: Callable[[NewtonStep], bool] | None = None) -> NewtonStep:
         """(∇²F)⁻¹ ∇F: as exact as ``enough`` says, or so exact that its own error hardly counts."""
         gradient, shape, decay = self.gradient, self.weights.shape, self.decay

@@ -162,8 +162,10 @@ def _is_at_minimum(workspace: Workspace, prepared: Prepared, model: nn.Module, i
     if kept is None or isinstance(layer, str):
         return True  # the task says that it is convex
     weights = trained_weights(layer)
-    away = kept.objective.at(weights).step(kept.inverse, lambda _: True).step
-    return float(away.norm()) <= NEAR_MINIMUM * float(weights.norm())
+    here, most = kept.objective.at(weights), NEAR_MINIMUM * float(weights.norm())
+    if here.least_step(kept.inverse) > most:  # what takes dozens of products to find is not needed
+        return False
+    return float(here.step(kept.inverse, lambda _: True).step.norm()) <= most
 
 
 def _made(workspace: Workspace, prepared: Prepared, method: Method, model: nn.Module, ids: Tensor) -> Any:
