@@ -257,3 +257,5 @@ def test_the_set_that_fails_is_named(workers):
     task = Task(nn.Linear(WIDTH, 2), LOSS, Broken(), train, workers=workers)
     with pytest.raises(InputError, match=r"train_set failed .*no such file"):
         list(task.batches(range(40), 4))
+    with pytest.raises(InputError, match=r"train_set failed .*no such file"):
+        task.batch(ids=[0, 1])

@@ -101,6 +101,8 @@ def margin_of(outputs: Tensor, classes: Tensor) -> Tensor:
 
     >>> margin_of(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1])).tolist()
     [2.0, 0.0]
+    >>> margin_of(torch.tensor([[2.0, 0.0]]), torch.tensor([255])).isfinite().item()  # no class
+    True
     """
     is_class = (classes >= 0) & (classes < outputs.shape[1])
     at = (classes * is_class)[:, None]  # a label that is ignored has weight 0, and any margin will do
