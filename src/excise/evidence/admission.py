@@ -13,7 +13,7 @@ from excise.errors import InputError
 from excise.evidence.elsewhere import input_digest
 from excise.evidence.evaluation import GroupPredictions
 from excise.task.ids import Ids, positions
-from excise.task.losses import NO_CLASS
+from excise.task.losses import no_class
 from excise.task.task import Task
 from excise.task.wrapping import unwrapped
 from excise.training.retraining import require_same_architecture
@@ -71,7 +71,7 @@ def require_several_classes(targets: NDArray[Any]) -> None:
 
 def require_labels(task: Task, found: GroupPredictions) -> None:
     """Refuse samples without a label: whatever a model says of them would count as wrong."""
-    none = getattr(task.loss_module, "ignore_index", NO_CLASS)
+    none = no_class(task)
     for name, group in zip(("forget", "train_set", "task.test_set"), found.groups, strict=True):
         if group.has_classes and (count := int((group.targets == none).sum())):
             raise InputError(

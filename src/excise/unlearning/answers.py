@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from excise.task.losses import NO_CLASS
+from excise.task.losses import no_class
 from excise.task.sharing import rows_over
 from excise.task.task import Batch, Task
 
@@ -32,7 +32,7 @@ def right_answers(task: Task, outputs: Tensor, targets: Tensor) -> Tensor | None
     if not classes or targets.is_floating_point() or targets.is_complex():
         return None
     right = (outputs.argmax(1) == targets).double()
-    return right.masked_fill(targets == getattr(task.loss_module, "ignore_index", NO_CLASS), torch.nan).cpu()
+    return right.masked_fill(targets == no_class(task), torch.nan).cpu()
 
 
 def points_lost(before: Tensor, after: Tensor) -> float:

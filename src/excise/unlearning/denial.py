@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from excise import processes
 from excise._support.turns import RoundRobin
-from excise.task.losses import NO_CLASS
+from excise.task.losses import no_class
 from excise.task.task import Task
 
 LEAST_LOSS = 1e-7
@@ -36,7 +36,7 @@ class Denial:
         outputs, told = self._task.outputs(model, self._task.batch(ids))
         targets = self._task.plain_targets(told)
         if outputs.ndim == 2 and outputs.shape[1] > 1 and targets.ndim == 1 and not targets.is_floating_point():
-            labelled = targets != getattr(self._task.loss_module, "ignore_index", NO_CLASS)
+            labelled = targets != no_class(self._task)
             denials = torch.zeros(len(targets)).to(outputs)
             denials[labelled] = deny_classes(outputs[labelled], targets[labelled]).to(denials)
             return denials
