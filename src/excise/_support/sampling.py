@@ -33,7 +33,7 @@ def draw_proportionally(sizes: Tensor, count: int, generator: torch.Generator) -
 
 
 def draw_by_loss(losses: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The same with preference for samples of large loss, of which the others' share is half: none is left out."""
+    """The same with sizes half of which are losses, and half of which are the same for all: none is left out."""
     sizes = losses - losses.min().clamp(max=0)  # some losses, such as of densities, are negative
     return draw_proportionally(sizes + sizes.mean() + 1e-12, count, generator)
 

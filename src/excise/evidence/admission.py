@@ -71,7 +71,7 @@ def require_several_classes(targets: NDArray[Any]) -> None:
 
 def require_labels(task: Task, found: GroupPredictions) -> None:
     """Refuse samples without a label: whatever a model says of them would count as wrong."""
-    none = no_class(task)
+    none = no_class(task.loss_module)
     for name, group in zip(("forget", "train_set", "task.test_set"), found.groups, strict=True):
         if group.has_classes and (count := int((group.targets == none).sum())):
             raise InputError(

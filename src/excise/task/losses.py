@@ -30,9 +30,9 @@ FUNCTIONS: dict[Any, type[nn.Module]] = {
 NO_CLASS = -100
 
 
-def no_class(task: Any) -> int:
+def no_class(loss: object) -> int:
     """The label of samples that have none."""
-    found: int = getattr(task.loss_module, "ignore_index", NO_CLASS)
+    found: int = getattr(loss, "ignore_index", NO_CLASS)
     return found
 
 
@@ -68,7 +68,7 @@ def weighs_classes(loss: Loss) -> bool:
     """Whether the mean is over classes' weights as well, or a label for no class was named."""
     if not averages_labelled(loss):
         return False
-    return getattr(loss, "weight", None) is not None or getattr(loss, "ignore_index", NO_CLASS) != NO_CLASS
+    return getattr(loss, "weight", None) is not None or no_class(loss) != NO_CLASS
 
 
 def mean_weight(loss: Loss, targets: Tensor) -> float:
@@ -81,7 +81,7 @@ def mean_weight(loss: Loss, targets: Tensor) -> float:
     """
     if targets.is_floating_point():  # probabilities of classes, whose losses are averaged over the samples
         return 1.0
-    labelled = targets != getattr(loss, "ignore_index", NO_CLASS)
+    labelled = targets != no_class(loss)
     weight = getattr(loss, "weight", None)
     weights = labelled.double() if weight is None else weight.cpu().double()[targets * labelled] * labelled
     return float(weights.mean())
@@ -91,7 +91,7 @@ def refuse_unlabelled(loss: Loss, targets: Tensor) -> None:
     """Refuse samples without a label where it is not known how many there are, since the mean is over the others."""
     if not averages_labelled(loss) or targets.is_floating_point():
         return
-    none = getattr(loss, "ignore_index", NO_CLASS)
+    none = no_class(loss)
     if getattr(loss, "weight", None) is None and bool((targets == none).any()):
         raise InputError(
             f"train_set has samples with the label {none}, which the mean of the loss leaves out, and that can't be "

@@ -32,7 +32,7 @@ def right_answers(task: Task, outputs: Tensor, targets: Tensor) -> Tensor | None
     if not classes or targets.is_floating_point() or targets.is_complex():
         return None
     right = (outputs.argmax(1) == targets).double()
-    return right.masked_fill(targets == no_class(task), torch.nan).cpu()
+    return right.masked_fill(targets == no_class(task.loss_module), torch.nan).cpu()
 
 
 def points_lost(before: Tensor, after: Tensor) -> float:

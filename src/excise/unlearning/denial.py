@@ -36,7 +36,7 @@ class Denial:
         outputs, told = self._task.outputs(model, self._task.batch(ids))
         targets = self._task.plain_targets(told)
         if outputs.ndim == 2 and outputs.shape[1] > 1 and targets.ndim == 1 and not targets.is_floating_point():
-            labelled = targets != no_class(self._task)
+            labelled = targets != no_class(self._task.loss_module)
             denials = torch.zeros(len(targets)).to(outputs)
             denials[labelled] = deny_classes(outputs[labelled], targets[labelled]).to(denials)
             return denials

@@ -221,7 +221,9 @@ class HeldOutLoss:
         require_finite(losses, ids.tolist(), "test_set")
         if not _are_classes(labels):
             return HeldOutLoss(float(losses.mean()), {})
-        has_label = labels != no_class(task)
+        has_label = labels != no_class(task.loss_module)
+        if not bool(has_label.any()):
+            raise InputError("test_set has no sample with a label, so it can't tell how well unseen samples are known.")
         losses, labels = losses[has_label], labels[has_label]
         by_class = {int(label): float(losses[labels == label].mean()) for label in labels.unique()}
         return HeldOutLoss(float(losses.mean()), by_class)
@@ -261,7 +263,8 @@ class _Seen:
 
         def of_batch(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
             outputs, told = task.outputs(model, batch)
-            losses, plain = task.sample_losses(outputs, told), task.plain_losses(outputs, told)
+            losses = task.sample_losses(outputs, told)
+            plain = losses if task.weighting is None else task.plain_losses(outputs, told)
             targets = task.plain_targets(told)
             labels = targets if _are_classes(targets) else torch.zeros(len(losses))
             return losses.double().cpu(), plain.double().cpu(), labels.cpu()
@@ -269,5 +272,5 @@ class _Seen:
         with torch.no_grad():
             size = task.batch_size_within_memory(256)
             losses, plain, labels = rows_over(task, ids, of_batch, size, "losses on trial", dataset=dataset)
-        weights = torch.where(plain > 0, losses / plain, 1.0) if task.weighting is not None else torch.ones_like(losses)
-        return _Seen(losses, plain, labels, weights * (labels != no_class(task)))
+        weights = torch.where(plain > 0, losses / plain, 1.0)
+        return _Seen(losses, plain, labels, weights * (labels != no_class(task.loss_module)))

@@ -19,7 +19,7 @@ from excise.task.parameters import move, trainable
 from excise.task.task import Task, evaluating
 from excise.unlearning.answered import Answered
 from excise.unlearning.blankets import SelectedSlices
-from excise.unlearning.exchangeability import nothing_to_forget
+from excise.unlearning.exchangeability import Known, nothing_to_forget
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.hold import Hold, OnTrial
 from excise.unlearning.linearised import Gradients, Linearised, Request
@@ -116,7 +116,7 @@ class Predicted:
         known, count = answered.known(task, ids), min(self.trial, network.most_rows(model))
         drawn, inclusion = draw_by_loss(known.losses, count, torch.Generator().manual_seed(workspace.seed))
         on_trial = OnTrial.of(network.gradients(model, ids[drawn]), 1 / (inclusion * len(ids)))
-        hold, answers = _found(task, on_trial, answered, ids)
+        hold, answers = _found(task, on_trial, answered, known)
         resisting = torch.arange(min(self.resisting, len(drawn)))
         near = answered.retained.values[: len(ids)].argsort()[: math.ceil(len(ids) / 2)].sort().values
         return Prepared(
@@ -178,13 +178,12 @@ def can_predict(workspace: Workspace) -> bool:
         return has_margins(task, task.model) and kfac.can_cache(task, task.model, workspace.slices)
 
 
-def _found(task: Task, on_trial: OnTrial, answered: Answered, ids: Tensor) -> tuple[Hold, HeldOutAnswers]:
+def _found(task: Task, on_trial: OnTrial, answered: Answered, known: Known) -> tuple[Hold, HeldOutAnswers]:
     """How samples hold the weights, and answers for those that are known by heart, whose loss tells no power."""
-    rise = answered.known(task, ids).rise
-    hold = on_trial.strong_enough(1.0, rise) if rise > 0 else Hold(0.0)
+    hold = on_trial.strong_enough(1.0, known.rise) if known.rise > 0 else Hold(0.0)
     answers = HeldOutAnswers(answered.held_out, on_trial.forgotten(hold).values, on_trial.shares)
     if hold.strength and answers.distance <= BY_HEART:
-        hold = on_trial.bent(hold, rise, answered.known(task, ids, torch.sqrt).rise)
+        hold = on_trial.bent(hold, known.rise, answered.known(task, known.ids, torch.sqrt).rise)
     return hold, answers
 
 
