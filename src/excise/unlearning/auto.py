@@ -65,6 +65,11 @@ class Prepared:
     settles: bool = False
     """Whether a gentle pass alone hardly moves it."""
 
+    @property
+    def predicting(self) -> Predicted:
+        """For most requests: where retained samples can't respond in full, a pass follows."""
+        return Predicted(settle=self.settles and self.made[_name(Predicted())].by_heart)
+
 
 @register("auto")
 @dataclass(frozen=True)
@@ -190,14 +195,13 @@ def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Remo
         return Choice(Calibrated(), "of a linear model its direction is right for all requests")
     share = most / (most + others)
     if 2 * most > len(asked) and share > MOST_OF_CLASS:
-        return Choice(Predicted(settle=prepared.settles), f"{share:.0%} of class {label} go at once")
+        return Choice(prepared.predicting, f"{share:.0%} of class {label} go at once")
     if prepared.by_heart:
         return Choice(Predicted(), "the model knows its training samples by heart")
     if len(left) and 2 * int((asked.values < left.values.quantile(HARD)).sum()) > len(asked):
         newton = dataclasses.replace(FOR_HARD, settle=prepared.settles)
         return Choice(newton, "they are hard samples, of which its direction is right more often")
-    usual = Predicted(settle=prepared.settles)
-    return Choice(usual, "held-out samples tell how strongly the model holds on to training samples")
+    return Choice(prepared.predicting, "held-out samples tell how strongly the model holds on to training samples")
 
 
 def _none_is_left(task: Task, classes: Tensor, removal: Removal) -> bool:

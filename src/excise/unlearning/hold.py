@@ -12,6 +12,8 @@ samples. The mean root of the loss, in which samples that were learned well coun
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -20,12 +22,13 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from excise.curvature.margins import Margins
-from excise.unlearning.linearised import Gradients, kernel_among
+from excise.unlearning.linearised import Gradients, Request, kernel_among
 from excise.unlearning.response import added_pull, pull
 
 GROUPS = 4  # in which samples are forgotten on trial
-MOST_STRENGTH, CLOSE_ENOUGH = 100.0, 3e-3  # of the search for the strength
-LEAST_POWER = 0.75  # a smaller one moves samples that were learned well too far, where it is not right
+LEAST_STRENGTH, MOST_STRENGTH, CLOSE_ENOUGH = 1e-3, 100.0, 3e-3  # of the search for the strength
+LEAST_RISE = 1e-9  # share of the aim that counts as none
+LEAST_POWER = 0.85  # a smaller one moves samples that were learned well too far, where it is not right
 
 
 @dataclass(frozen=True)
@@ -70,32 +73,50 @@ class OnTrial:
         """Their margins, each forgotten together with its group."""
         before = self.samples.margins
         moved = before.values.clone()
-        for group in torch.arange(len(before)).tensor_split(min(GROUPS, len(before))):
-            others = torch.ones(len(before), dtype=torch.bool)
-            others[group] = False
+        for group in self.groups():
+            others = self._others(group)
             let_go, across = hold(before.at(group)), self.among[group][:, others]
             resisting = before.at(others)
             added = added_pull(self.among[others][:, others], resisting.values, resisting.weights, -(let_go @ across))
             moved[group] += across @ added - self.among[group][:, group] @ let_go
         return Margins(moved, before.weights, before.classes)
 
+    def groups(self) -> tuple[Tensor, ...]:
+        """Samples that are forgotten together, as positions."""
+        return torch.arange(len(self.samples)).tensor_split(min(GROUPS, len(self.samples)))
+
+    def request(self, group: Tensor) -> Request:
+        """To forget a group, while the others resist."""
+        others = self._others(group)
+        return Request.of(self.samples.at(group), self.samples.at(others), self.among[others][:, others])
+
+    def _others(self, group: Tensor) -> Tensor:
+        others = torch.ones(len(self.samples), dtype=torch.bool)
+        others[group] = False
+        return others
+
     def rise(self, hold: Hold, measure: Callable[[Tensor], Tensor]) -> float:
         """By how much a measure of the loss would rise, in the mean over all retained samples."""
         each = measure(self.forgotten(hold).losses) - measure(self.samples.margins.losses)
         return float(self.shares @ each)
 
-    def strong_enough(self, power: float, aim: float) -> Hold:
-        """The hold of this power by which the mean loss rises so much."""
+    def strong_enough(self, power: float, aim: float, near: float = 1.0) -> Hold:
+        """The hold of this power, looked for near a strength, by which the mean loss rises so much."""
 
-        def missed(strength: float) -> float:
-            return self.rise(Hold(strength, power), torch.clone) - aim
+        @functools.cache
+        def missed(log: float) -> float:
+            return math.log(max(self.rise(Hold(math.exp(log), power), torch.clone) / aim, LEAST_RISE))
 
-        low, high = 0.0, 1.0
+        low = high = math.log(near)
         while not missed(high) >= 0:
-            if high == MOST_STRENGTH:
-                return Hold(high, power)
-            low, high = high, min(2 * high, MOST_STRENGTH)
-        return Hold(float(brentq(missed, low, high, rtol=CLOSE_ENOUGH)), power)
+            if high >= math.log(MOST_STRENGTH):
+                return Hold(MOST_STRENGTH, power)
+            low, high = high, high + math.log(2)
+        while missed(low) > 0 and low > math.log(LEAST_STRENGTH):
+            low, high = low - math.log(2), low
+        if missed(low) >= 0:
+            return Hold(math.exp(low), power)
+        return Hold(math.exp(brentq(missed, low, high, xtol=CLOSE_ENOUGH)), power)
 
     def bent(self, hold: Hold, aim: float, aim_of_roots: float) -> Hold:
         """The hold by which mean loss and mean root both rise so much, from that of power 1 which does for the loss.
@@ -105,8 +126,8 @@ class OnTrial:
         missed = self.rise(hold, torch.sqrt) - aim_of_roots
         if missed >= 0:
             return hold
-        least = self.strong_enough(LEAST_POWER, aim)
+        least = self.strong_enough(LEAST_POWER, aim, hold.strength)
         exceeded = self.rise(least, torch.sqrt) - aim_of_roots
         if exceeded <= 0:
             return least
-        return self.strong_enough(1 + (1 - LEAST_POWER) * missed / (exceeded - missed), aim)
+        return self.strong_enough(1 + (1 - LEAST_POWER) * missed / (exceeded - missed), aim, least.strength)

@@ -60,10 +60,18 @@ class Linearised:
     slices: Slices
     block: Block
     """All of them."""
+    curvature: kfac.KroneckerPlusRows
+    """C."""
+    damping: float
+    mass: float
+    """n, that of the retained samples: how many, where all count the same."""
     by: tuple[Whitening, ...]
-    """The curvature C · n, with n the mass of the retained samples: how many, where all count the same."""
-    trace: float
-    """Of C."""
+    """C · n, damped."""
+
+    @property
+    def trace(self) -> float:
+        """Of C."""
+        return self.curvature.trace
 
     @staticmethod
     def of(task: Task, model: nn.Module, slices: Slices, ids: Tensor, *, mass: float, seed: int) -> Linearised:
@@ -71,7 +79,11 @@ class Linearised:
         found = kfac.cache(task, model, slices, ids, exact=0, seed=seed)
         damping = max(DAMPING * found.trace, torch.finfo(torch.float32).tiny)
         block = slices.block(range(len(slices)))
-        return Linearised(task, slices, block, found.whitenings(block, damping, mass), found.trace)
+        return Linearised(task, slices, block, found, damping, mass, found.whitenings(block, damping, mass))
+
+    def precondition(self, vector: Tensor) -> Tensor:
+        """(C + damping I)⁻¹ of a vector on the block."""
+        return self.curvature.precondition(self.block, self.damping)(vector)
 
     def most_rows(self, model: nn.Module) -> int:
         """How many samples' gradients fit."""

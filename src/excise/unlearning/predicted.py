@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,13 +12,14 @@ from torch import Tensor, nn
 from excise._support.checks import require, whole
 from excise._support.sampling import draw_by_loss
 from excise.curvature import kfac
-from excise.curvature.margins import Margins, has_margins, margins
+from excise.curvature.margins import has_margins, margins
 from excise.errors import NeverSupportedError
 from excise.task.parameters import move, trainable
 from excise.task.task import Task, evaluating
 from excise.unlearning.answered import Answered
 from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.exchangeability import Known, nothing_to_forget
+from excise.unlearning.full_response import RESPONDED, Among, Noticing, respond, share_left
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.hold import Hold, OnTrial
 from excise.unlearning.linearised import Gradients, Linearised, Request
@@ -28,7 +28,7 @@ from excise.unlearning.settling import SETTLED, settle
 from excise.unlearning.step import nothing_forgotten
 from excise.unlearning.suitability import warn_of_untouched
 
-SAMPLES = 4000  # retained ones, among whose half of smaller margins those that a step would harm are looked for
+SAMPLES = 4000  # retained ones, among which those that notice a step are looked for
 CURVATURE_SAMPLES = 1000
 BY_HEART = 0.25  # distance of predicted answers to held-out ones (Kolmogorov-Smirnov), from which on they are of no use
 ROUNDS = 4  # in which a model is moved to answers that are far from its own; half of it shows whom that harms
@@ -45,12 +45,12 @@ class Prepared:
     retained: Gradients
     among: Tensor
     """Their kernel."""
-    candidates: Tensor
-    """Retained samples among which those that a step would harm are looked for."""
-    margins: Margins
-    """Of these."""
+    known: Among
+    """Retained samples among which those are looked for that notice a step."""
     hold: Hold
-    """How samples hold the weights."""
+    """How samples hold the weights,"""
+    full_hold: Hold
+    """and how strongly where retained samples respond in full."""
     known_loss: float
     held_out_loss: float
     answers: HeldOutAnswers
@@ -79,6 +79,9 @@ class Predicted:
     """How many of them resist in a request,"""
     harmed: int = 64
     """and how many of those that a step without their resistance would harm most."""
+    respond: bool = True
+    """Whether retained samples respond in full (see ``full_response``): it brings back what the step harms. Where the
+    model knows its samples by heart there is no such response."""
     settle: bool = False
     """Whether a gentle pass over retained samples follows, which brings back what the step harms (see ``settling``)."""
 
@@ -88,6 +91,7 @@ class Predicted:
         whole(self.trial, "trial")
         whole(self.resisting, "resisting")
         whole(self.harmed, "harmed", 0)
+        require(isinstance(self.respond, bool), "respond", self.respond, "True or False")
         require(isinstance(self.settle, bool), "settle", self.settle, "True or False")
 
     def check(self, workspace: Workspace) -> None:
@@ -118,14 +122,18 @@ class Predicted:
         on_trial = OnTrial.of(network.gradients(model, ids[drawn]), 1 / (inclusion * len(ids)))
         hold, answers = _found(task, on_trial, answered, known)
         resisting = torch.arange(min(self.resisting, len(drawn)))
-        near = answered.retained.values[: len(ids)].argsort()[: math.ceil(len(ids) / 2)].sort().values
+        looked = Among(ids, answered.retained.at(torch.arange(len(ids))))
+        full_hold = hold
+        if self.respond and hold.strength and not answers.distance > BY_HEART:
+            left = share_left(network, model, on_trial, hold, looked, workspace.seed)
+            full_hold = on_trial.strong_enough(hold.power, known.rise / left, hold.strength)
         return Prepared(
             network=network,
             retained=on_trial.samples.at(resisting),
             among=on_trial.among[resisting][:, resisting],
-            candidates=ids[near],
-            margins=answered.retained.at(near),
+            known=looked,
             hold=hold,
+            full_hold=full_hold,
             known_loss=float(known.losses.mean()),
             held_out_loss=float(known.aims.mean()),
             answers=answers,
@@ -140,35 +148,40 @@ class Predicted:
         start = copy.deepcopy(trainable(model))
         request, rounds = _request(prepared, model, removal), SETTLED_ROUNDS if self.settle else ROUNDS
         _go(prepared, model, start, request, 1.0, rounds // 2)
-        request = self._with_harmed(prepared, model, request, removal, start)
+        request, noticing = self._with_harmed(prepared, model, request, removal, start)
         for settled in (True, False) if self.settle else (False,):  # a pass may itself be what harms
             share = 1.0
             while share >= LEAST_SHARE:
                 removal.stages.begin("taking the step")
-                _go(prepared, model, start, request, share, rounds)
+                responds = self.respond and not prepared.by_heart
+                responds = responds and _respond(prepared, model, start, request, share, noticing)
+                if not responds:
+                    _go(prepared, model, start, request, share, rounds)
                 if settled:
                     removal.stages.begin("settling")
                     block, trace = prepared.network.block, prepared.network.trace
                     settle(workspace.task, model, block, removal.residual, trace, removal.seed)
                 losses = removal.retained.of_each(model)
                 if removal.retained.keeps(model, losses):
-                    return Applied(set(every.numbers), {}, share, _said(prepared, share, settled), losses)
+                    said = _said(prepared, share, RESPONDED if responds else "", SETTLED if settled else "")
+                    return Applied(set(every.numbers), {}, share, said, losses)
                 share *= SHORTER
         raise nothing_forgotten(workspace, every, removal, "step")
 
     def _with_harmed(
         self, prepared: Prepared, model: nn.Module, request: Request, removal: Removal, start: dict[str, Tensor]
-    ) -> Request:
-        """The request with those retained samples whose loss rose most, so that they resist too."""
-        network = prepared.network
-        out = torch.cat([request.retained.ids, torch.tensor(sorted(removal.gone))])
-        left = ~torch.isin(prepared.candidates, out)
-        ids, before = prepared.candidates[left], prepared.margins.losses[left]
-        risen = (margins(network.task, model, ids).losses - before).nan_to_num(nan=torch.inf)
-        most = risen.argsort(descending=True)[: min(self.harmed, network.most_rows(model))]
+    ) -> tuple[Request, Noticing]:
+        """The request with those retained samples whose loss rose most, so that they resist too; and who noticed."""
+        network, left = prepared.network, prepared.known.without(torch.tensor(sorted(removal.gone)))
+        now = margins(network.task, model, left.ids)
         move(model, start, {})
-        harmed = ids[most[risen[most] > HARM]]
-        return request.with_more(network.gradients(model, harmed)) if len(harmed) else request
+        risen = (now.losses - left.margins.losses).nan_to_num(nan=torch.inf)
+        risen[torch.isin(left.ids, request.retained.ids)] = 0.0  # these resist already
+        most = risen.argsort(descending=True)[: min(self.harmed, network.most_rows(model))]
+        harmed = left.ids[most[risen[most] > HARM]]
+        if len(harmed):
+            request = request.with_more(network.gradients(model, harmed))
+        return request, left.noticing(now, removal.seed)
 
 
 def can_predict(workspace: Workspace) -> bool:
@@ -205,6 +218,16 @@ def _go(
         move(model, start, prepared.network.block.scatter(step, start))
 
 
+def _respond(
+    prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, share: float, noticing: Noticing
+) -> bool:
+    """Move the model to where it is at rest without the samples; tell whether these are known less well there."""
+    network, before = prepared.network, request.forgotten
+    let_go = prepared.full_hold.times(share)(before.margins)
+    respond(network, model, start, request.predict(let_go).step, (before.ids, let_go), noticing)
+    return bool(margins(network.task, model, before.ids).values.mean() < before.margins.values.mean())
+
+
 def _teach(
     prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, share: float, rounds: int
 ) -> None:
@@ -224,7 +247,7 @@ def _teach(
         move(model, start, network.block.scatter(step, start))
 
 
-def _said(prepared: Prepared, share: float, settled: bool) -> str:
+def _said(prepared: Prepared, share: float, *more: str) -> str:
     words = "the answers are those predicted for a model that never saw the samples"
     if prepared.by_heart:
         words = (
@@ -232,4 +255,4 @@ def _said(prepared: Prepared, share: float, settled: bool) -> str:
         )
     if share < 1:
         words += f"; the step went {share:.2g} of the way there, to protect the retained samples"
-    return f"{words}; {SETTLED}" if settled else words
+    return "; ".join(filter(None, [words, *more]))

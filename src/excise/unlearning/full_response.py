@@ -1,0 +1,184 @@
+"""How retained samples respond in full: all that a step moves, and by the network as it is.
+
+A linear network, in which some retained samples resist, tells a step that is right to first order (see ``linearised``).
+From there a few iterations go towards the minimum over the weights w of
+
+    Σ KL(p₀ ‖ p) / n + δ/2 ‖w - w₀‖² + Σ l ∇φ · (w - w₀) / n.
+
+The first sum is over retained samples, which are held to the answers p₀ that they have; the second is over forgotten
+ones, which let go of l (see ``hold``). A Newton step is what this gives for small changes: it is the proximal Bregman
+response, to which influence functions are an approximation (Bae et al. 2022). Where nothing is forgotten, the minimum
+is where the model is, however it was trained, so that unlike a pass of training it moves no answers of its own accord.
+
+Most retained samples don't notice a request. Those that do are drawn rather than others, by how much harder they pull
+after the step, and each counts as often as it stands for.
+
+What forgotten samples let go of is told at w₀. Far from there it is not what moves them any more, and a network that
+was hardly trained finds ways to be without it that leave them known. So the weights never end farther from w₀ than the
+linear network says.
+
+What responds gives part of the forgetting back. So groups of retained samples are forgotten on trial in this way too,
+and the hold is made so much stronger that they end up with the loss that exchangeability asks for.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from excise._support.sampling import draw_proportionally
+from excise.curvature.margins import Margins, margin_of, margins
+from excise.curvature.quasi_newton import Value, minimised
+from excise.task.parameters import move, trainable, trained_parameters
+from excise.task.task import Batch
+from excise.unlearning.hold import Hold, OnTrial
+from excise.unlearning.linearised import Linearised
+from excise.unlearning.response import pull
+
+ITERATIONS = 3  # more of them give the same, or fit those that were drawn at the cost of the others
+FARTHEST = 1.02  # times the length of the step that a change may have: others take back, they don't carry on
+DRAWN = 500  # retained samples that are held to their answers
+TRIED = 2  # groups of samples that are forgotten on trial, to see how much of the forgetting is left
+LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
+EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
+RESPONDED = "retained samples responded in full, which brings back what the step harms"
+
+
+@dataclass(frozen=True)
+class Among:
+    """Retained samples among which those that notice are looked for."""
+
+    ids: Tensor
+    margins: Margins
+    """Before any request."""
+
+    def without(self, gone: Tensor) -> Among:
+        """Those that are not gone."""
+        left = ~torch.isin(self.ids, gone)
+        return Among(self.ids[left], self.margins.at(left))
+
+    def noticing(self, now: Margins, seed: int) -> Noticing:
+        """Those that notice how the model has moved, rather than others; by the margins that all of them have now."""
+        weights, ones = self.margins.weights, torch.ones_like(self.margins.weights)
+        harder = (pull(now.values, ones) - pull(self.margins.values, ones)).abs().nan_to_num(nan=1.0)
+        sizes = harder + EVEN * harder.mean() + 1e-12
+        which, inclusion = draw_proportionally(sizes, min(DRAWN, len(sizes)), torch.Generator().manual_seed(seed))
+        return Noticing(self.ids[which], weights[which] / inclusion / weights.sum())
+
+
+@dataclass(frozen=True)
+class Noticing:
+    """Retained samples that are held to their answers."""
+
+    ids: Tensor
+    counts: Tensor
+    """How much each counts: as much as those that it stands for, of all that are retained."""
+
+
+def respond(
+    network: Linearised,
+    model: nn.Module,
+    start: dict[str, Tensor],
+    step: Tensor,
+    forgotten: tuple[Tensor, Tensor],
+    noticing: Noticing,
+) -> None:
+    """Move a model from its start by a step, and from there to where retained samples have responded.
+
+    Args:
+        network: The model as a linear one.
+        model: Changed in place.
+        start: Its weights before.
+        step: On the network's block.
+        forgotten: Samples, and what each lets go of.
+        noticing: Retained samples.
+    """
+    move(model, start, {})
+    let_go, held = _let_go(network, model, *forgotten), list(_held(network, model, noticing))
+    objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
+    found = minimised(objective, step, network.precondition, ITERATIONS)
+    move(model, start, network.block.scatter(found, start))
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """What is minimised, as a function of the change of the weights on the network's block."""
+
+    network: Linearised
+    model: nn.Module
+    start: dict[str, Tensor]
+    farthest: float
+    """How long a change may be."""
+    let_go: Tensor
+    """Σ l ∇φ / n."""
+    answers: list[tuple[Batch, Tensor, Tensor]]
+    """Retained samples in batches, with log p₀ and how much each counts."""
+
+    def __call__(self, change: Tensor) -> Value:
+        network = self.network
+        if change.norm() > self.farthest:
+            return math.inf, change
+        move(self.model, self.start, network.block.scatter(change, self.start))
+        value = network.damping / 2 * float(change @ change) + float(self.let_go @ change)
+        gradient = network.damping * change + self.let_go
+        for batch, before, counts in self.answers:
+            with torch.enable_grad():
+                now = network.task.outputs(self.model, batch)[0].log_softmax(1)
+                divergence = nn.functional.kl_div(now, before, reduction="none", log_target=True).sum(1) @ counts
+            value += float(divergence.detach())
+            gradient = gradient + _gradient(network, self.model, divergence)
+        return value, gradient
+
+
+def share_left(network: Linearised, model: nn.Module, on_trial: OnTrial, hold: Hold, among: Among, seed: int) -> float:
+    """Of the loss by which a linear network says that forgotten samples rise, what is left when others respond."""
+    trial, start = copy.deepcopy(model), copy.deepcopy(trainable(model))
+    samples, said, left = on_trial.samples, 0.0, 0.0
+    predicted, before = on_trial.forgotten(hold).losses, samples.margins.losses
+    for group in on_trial.groups()[:TRIED]:
+        ids, let_go, shares = samples.ids[group], hold(samples.margins.at(group)), on_trial.shares[group]
+        step = on_trial.request(group).predict(let_go).step
+        move(trial, start, network.block.scatter(step, start))
+        left_in = among.without(ids)
+        noticing = left_in.noticing(margins(network.task, trial, left_in.ids), seed)
+        respond(network, trial, start, step, (ids, let_go), noticing)
+        said += float(shares @ (predicted - before)[group])
+        left += float(shares @ (margins(network.task, trial, ids).losses - before[group]))
+    return min(1.0, max(LEAST_LEFT, left / said)) if said > 0 and math.isfinite(left) else 1.0
+
+
+def _held(network: Linearised, model: nn.Module, noticing: Noticing) -> Iterator[tuple[Batch, Tensor, Tensor]]:
+    """The samples with the answers that they have now, read once."""
+    for some, batch in _batches(network, noticing.ids):
+        with torch.no_grad():
+            answers = network.task.outputs(model, batch)[0].log_softmax(1)
+        yield batch, answers, noticing.counts[some].to(answers)
+
+
+def _let_go(network: Linearised, model: nn.Module, ids: Tensor, amounts: Tensor) -> Tensor:
+    """Σ l ∇φ / n of these samples."""
+
+    def of_batch(some: Tensor, batch: Batch) -> Tensor:
+        with torch.enable_grad():
+            outputs, targets = network.task.outputs(model, batch)
+            total = margin_of(outputs, network.task.plain_targets(targets)) @ amounts[some].to(outputs)
+        return _gradient(network, model, total / network.mass)
+
+    return torch.stack([of_batch(*part) for part in _batches(network, ids)]).sum(0)
+
+
+def _batches(network: Linearised, ids: Tensor) -> Iterator[tuple[Tensor, Batch]]:
+    """Which of the samples, and these, batch by batch."""
+    size = network.task.batch_size_within_memory(DRAWN)
+    return zip(torch.arange(len(ids)).split(size), network.task.batches(ids, size), strict=True)
+
+
+def _gradient(network: Linearised, model: nn.Module, value: Tensor) -> Tensor:
+    weights = trained_parameters(model)
+    found = torch.autograd.grad(value, list(weights.values()), allow_unused=True, materialize_grads=True)
+    return network.block.gather(dict(zip(weights, found, strict=True)))

@@ -1,0 +1,227 @@
+"""Retained samples that respond in full, against a slow version in double precision and against retrained models."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from digit_network import digit_network
+from scipy.optimize import minimize
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from excise import InputError, Predicted, Unlearner, fit
+from excise.curvature.margins import margin_of, margins
+from excise.slices.slices import find_slices
+from excise.task.ids import all_but
+from excise.task.parameters import move, trainable
+from excise.training.retraining import fresh
+from excise.unlearning import full_response, predicted
+from excise.unlearning.full_response import LEAST_LEFT, Among, Noticing, respond, share_left
+from excise.unlearning.hold import Hold, OnTrial
+from excise.unlearning.linearised import Linearised
+
+FORGOTTEN = torch.arange(10)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return digit_network(0)
+
+
+@pytest.fixture(scope="module")
+def network(task):
+    return Linearised.of(task, task.model, find_slices(task.model), torch.arange(300), mass=300.0, seed=0)
+
+
+@pytest.fixture(scope="module")
+def among(task):
+    return Among(torch.arange(300), margins(task, task.model, range(300)))
+
+
+def responded(task, network, let_go, noticing, start_at=None):
+    """The change of the weights, from a step so long that no end is too far."""
+    model = copy.deepcopy(task.model)
+    size = network.block.size(trainable(model))
+    step = torch.full((size,), 3 / size**0.5) if start_at is None else start_at
+    respond(network, model, copy.deepcopy(trainable(model)), step, (FORGOTTEN, let_go), noticing)
+    return network.block.gather(trainable(model)) - network.block.gather(trainable(task.model))
+
+
+def test_it_goes_to_the_minimum_of_the_slow_objective(task, network, monkeypatch):
+    """Five samples are held, with counts of their own; scipy minimises what the docstring says, in double precision."""
+    monkeypatch.setattr(full_response, "ITERATIONS", 200)
+    held, counts, let_go = torch.arange(20, 25), torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15]), torch.linspace(1, 3, 10)
+    damped = replace(network, damping=0.05)  # far from flat, so that the minimum is sharp in single precision too
+    double = copy.deepcopy(task.model).double()
+    start = network.block.gather(trainable(double))
+    names, images = list(trainable(double)), task.batch(range(300))[0].double()
+
+    def answers(change):
+        weights = network.block.scatter(start + change, trainable(double))
+        return torch.func.functional_call(double, weights, (images,))
+
+    with torch.no_grad():
+        before = answers(torch.zeros_like(start)).log_softmax(1)
+    asked = torch.zeros_like(start).requires_grad_()
+    falls = margin_of(answers(asked)[FORGOTTEN], task.targets[FORGOTTEN]) @ let_go.double() / network.mass
+    tilt = torch.autograd.grad(falls, asked)[0]
+
+    def slow(change):
+        change = torch.tensor(change).requires_grad_()
+        now = answers(change).log_softmax(1)
+        divergence = (before.exp() * (before - now)).sum(1)[held] @ counts.double()
+        value = divergence + 0.05 / 2 * (change @ change) + tilt @ change
+        return float(value.detach()), torch.autograd.grad(value, change)[0].numpy()
+
+    truth = minimize(slow, np.zeros(len(start)), jac=True, method="L-BFGS-B", options={"maxiter": 2000}).x
+    found = responded(task, damped, let_go, Noticing(held, counts))
+    assert names == list(trainable(task.model))
+    assert np.linalg.norm(found.numpy() - truth) < 0.02 * np.linalg.norm(truth)
+
+
+def test_where_nothing_is_let_go_of_a_model_stays_as_it_is(task, network, among):
+    noticing = among.noticing(among.margins, seed=0)
+    none = torch.zeros(network.block.size(trainable(task.model)))
+    assert not responded(task, network, torch.zeros(10), noticing, none).any()
+
+
+def test_it_is_the_newton_step_where_little_is_let_go_of(task, network, monkeypatch):
+    """All samples are held and the true curvature is dense: (C + δI)⁻¹ times what was let go of."""
+    monkeypatch.setattr(full_response, "ITERATIONS", 100)
+    model, size = task.model, network.block.size(trainable(task.model))
+    everything, even = torch.arange(300), torch.full((300,), 1 / 300)
+    damped, let_go = replace(network, damping=0.05), torch.full((10,), 0.05)
+    found = responded(task, damped, let_go, Noticing(everything, even))
+    start = network.block.gather(trainable(model)).double()
+    images = task.batch(range(300))[0].double()
+    double = copy.deepcopy(model).double()
+
+    def outputs(weights):
+        return torch.func.functional_call(double, network.block.scatter(weights, trainable(double)), (images,))
+
+    jacobian = torch.func.jacrev(outputs)(start)  # samples × classes × weights
+    chances = outputs(start).softmax(1)
+    inner = torch.diag_embed(chances) - chances[:, :, None] * chances[:, None]
+    curvature = torch.einsum("sci,scd,sdj->ij", jacobian, inner, jacobian) / 300
+    slopes = torch.autograd.functional.jacobian(lambda z: margin_of(z, task.targets).sum(), outputs(start).detach())
+    tilt = 0.05 * torch.einsum("sc,sci->i", slopes[:10], jacobian[:10]) / network.mass
+    newton = -torch.linalg.solve(curvature + 0.05 * torch.eye(size), tilt)
+    assert float((found - newton).norm() / newton.norm()) < 0.05
+
+
+def test_who_notices_is_drawn_and_stands_for_others(among):
+    moved = replace(among.margins, values=among.margins.values.clone())
+    moved.values[[7, 70, 170]] -= 30.0
+    several = replace(among, margins=replace(among.margins, weights=torch.linspace(0.5, 2, 300).double()))
+    drawn = Among.noticing(several, moved, seed=0)
+    assert {7, 70, 170} <= set(drawn.ids.tolist())
+    assert drawn.counts.sum() == pytest.approx(1.0)  # 300 are fewer than are drawn, so that all are
+
+
+def test_the_draw_is_unbiased(among, monkeypatch):
+    monkeypatch.setattr(full_response, "DRAWN", 40)
+    moved = replace(among.margins, values=among.margins.values - torch.linspace(0, 9, 300).double())
+    drawn = [among.noticing(moved, seed) for seed in range(200)]
+    figure = torch.linspace(1, 2, 300).double()
+    means = torch.stack([one.counts @ figure[one.ids] for one in drawn])
+    assert all(abs(len(one.ids) - 40) <= 1 for one in drawn)
+    assert float(means.mean()) == pytest.approx(1.5, abs=4 * float(means.std()) / 200**0.5)
+
+
+def test_samples_that_are_gone_are_not_among_them(among):
+    left = among.without(torch.tensor([0, 299]))
+    assert left.ids.tolist() == list(range(1, 299))
+    assert torch.equal(left.margins.values, among.margins.values[1:299])
+
+
+def test_what_is_left_of_a_rise_is_a_share_and_the_model_stays(task, network, among):
+    before = copy.deepcopy(task.model.state_dict())
+    on_trial = OnTrial.of(network.gradients(task.model, torch.arange(40)), torch.full((40,), 1 / 40).double())
+    left = share_left(network, task.model, on_trial, Hold(1.5), among, 0)
+    assert LEAST_LEFT <= left < 1  # others resist, so that less is forgotten than a linear network says
+    assert all(torch.equal(one, before[name]) for name, one in task.model.state_dict().items())
+
+
+def test_of_a_hold_that_moves_nothing_all_is_left(task, network, among):
+    on_trial = OnTrial.of(network.gradients(task.model, torch.arange(8)), torch.full((8,), 1 / 8).double())
+    assert share_left(network, task.model, on_trial, Hold(0.0), among, 0) == 1.0
+
+
+def test_answers_of_retained_samples_come_back_and_forgotten_ones_stay_forgotten(task, network, among):
+    threes = (task.targets == 3).nonzero()[:15, 0]
+    gradients = network.gradients(task.model, threes)
+    let_go, left = Hold(2.0)(gradients.margins), among.without(threes)
+    step, model = -gradients.rows.solved(let_go), copy.deepcopy(task.model)  # nobody resists
+    start, off, fallen = copy.deepcopy(trainable(model)), [], []
+
+    def look():
+        off.append((margins(task, model, left.ids).values - left.margins.values).abs().mean())
+        fallen.append((gradients.margins.values - margins(task, model, threes).values).mean())
+
+    move(model, start, network.block.scatter(step, start))
+    look()
+    respond(network, model, start, step, (threes, let_go), left.noticing(margins(task, model, left.ids), 0))
+    look()
+    assert off[1] < 0.95 * off[0]
+    assert 0.3 * fallen[0] < fallen[1] < fallen[0]
+    end = network.block.gather(trainable(model)) - network.block.gather(start)
+    assert end.norm() <= 1.001 * full_response.FARTHEST * step.norm()
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.02])
+def test_forgotten_samples_go_to_retraining_also_of_a_model_that_was_not_trained_to_the_end(task, rate):
+    threes = (task.targets == 3).nonzero()[:15, 0].tolist()
+
+    def trained(ids, seed):
+        return fit(task.with_model(fresh(task.model, seed)), ids=ids, epochs=15, lr=rate, seed=seed).model
+
+    briefly = task.with_model(trained(range(300), 0))
+    truth = [margins(task, trained(all_but(threes, 300), seed), threes).values for seed in (1, 2, 3)]
+    done = Unlearner(briefly, Predicted(), guard=None).forget(threes)
+    off = [(margins(task, model, threes).values - sum(truth) / 3).abs().mean() for model in (briefly.model, done.model)]
+    assert off[1] < 0.8 * off[0]
+
+
+def test_a_response_by_which_samples_are_known_better_is_left_out(task, monkeypatch):
+    def surer(network, model, start, step, *_):
+        move(model, start, network.block.scatter(-step, start))
+
+    plain = Unlearner(task, Predicted(respond=False)).forget([3, 5])
+    monkeypatch.setattr(predicted, "respond", surer)
+    done = Unlearner(task, Predicted()).forget([3, 5])
+    assert "responded in full" not in done.summary()
+    for one, other in zip(plain.model.parameters(), done.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_class_weights_count(task):
+    """Samples of weight 0 are held to nothing: they may be anything, and the outcome is the same."""
+    weights = torch.ones(10)
+    weights[7] = 0.0
+    ids = (task.targets == 3).nonzero()[:10, 0].tolist()
+    images, labels = task.train_set.tensors
+    other = torch.where((labels == 7)[:, None], 1 - images, images)
+    models = []
+    for some in (images, other):
+        weighted = replace(task, loss=nn.CrossEntropyLoss(weight=weights), train_set=TensorDataset(some, labels))
+        model, known = copy.deepcopy(task.model), margins(weighted, task.model, range(300))
+        network = Linearised.of(weighted, model, find_slices(model), (labels != 7).nonzero()[:, 0], mass=270.0, seed=0)
+        held = Noticing(torch.arange(300), known.weights / known.weights.sum())
+        start = copy.deepcopy(trainable(model))
+        step = -network.precondition(torch.ones(network.block.size(start)) / 300)
+        respond(network, model, start, step, (torch.tensor(ids), torch.ones(10)), held)
+        models.append(model)
+    for one, two in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.allclose(one, two, atol=1e-6)
+
+
+def test_it_says_so(task):
+    assert "responded in full" in Unlearner(task, Predicted()).forget([3, 5]).summary()
+    assert "responded in full" not in Unlearner(task, Predicted(respond=False)).forget([3, 5]).summary()
+
+
+def test_respond_is_yes_or_no():
+    with pytest.raises(InputError, match="respond must be True or False, not 3"):
+        Predicted(respond=3)
