@@ -17,8 +17,8 @@ What forgotten samples let go of is told at w₀. Far from there it is not what 
 was hardly trained finds ways to be without it that leave them known. So the weights never end farther from w₀ than the
 linear network says.
 
-What responds gives part of the forgetting back. So groups of retained samples are forgotten on trial in this way too,
-and the hold is made so much stronger that they end up with the loss that exchangeability asks for.
+What responds gives part of the forgetting back. So some retained samples are forgotten on trial in this way too, and
+the hold is made so much stronger that they end up with the loss that exchangeability asks for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -36,14 +36,14 @@ from excise.curvature.margins import Margins, margin_of, margins
 from excise.curvature.quasi_newton import Value, minimised
 from excise.task.parameters import move, trainable, trained_parameters
 from excise.task.task import Batch
-from excise.unlearning.hold import Hold, OnTrial
+from excise.unlearning.exchangeability import MOST_OF_SET
+from excise.unlearning.hold import GROUPS, Hold, OnTrial
 from excise.unlearning.linearised import Linearised
 from excise.unlearning.response import pull
 
 ITERATIONS = 3  # more of them give the same, or fit those that were drawn at the cost of the others
 FARTHEST = 1.02  # times the length of the step that a change may have: others take back, they don't carry on
 DRAWN = 500  # retained samples that are held to their answers
-TRIED = 2  # groups of samples that are forgotten on trial, to see how much of the forgetting is left
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
 RESPONDED = "retained samples responded in full, which brings back what the step harms"
@@ -137,19 +137,18 @@ class _Objective:
 
 def share_left(network: Linearised, model: nn.Module, on_trial: OnTrial, hold: Hold, among: Among, seed: int) -> float:
     """Of the loss by which a linear network says that forgotten samples rise, what is left when others respond."""
-    trial, start = copy.deepcopy(model), copy.deepcopy(trainable(model))
-    samples, said, left = on_trial.samples, 0.0, 0.0
-    predicted, before = on_trial.forgotten(hold).losses, samples.margins.losses
-    for group in on_trial.groups()[:TRIED]:
-        ids, let_go, shares = samples.ids[group], hold(samples.margins.at(group)), on_trial.shares[group]
-        step = on_trial.request(group).predict(let_go).step
-        move(trial, start, network.block.scatter(step, start))
-        left_in = among.without(ids)
-        noticing = left_in.noticing(margins(network.task, trial, left_in.ids), seed)
-        respond(network, trial, start, step, (ids, let_go), noticing)
-        said += float(shares @ (predicted - before)[group])
-        left += float(shares @ (margins(network.task, trial, ids).losses - before[group]))
-    return min(1.0, max(LEAST_LEFT, left / said)) if said > 0 and math.isfinite(left) else 1.0
+    trial, start, samples = copy.deepcopy(model), copy.deepcopy(trainable(model)), on_trial.samples
+    together = min(len(samples) // 2, max(len(samples) // GROUPS, int(MOST_OF_SET * len(network.task.train_set))))
+    group = torch.arange(max(1, together))
+    ids, before, shares = samples.ids[group], samples.margins.at(group), on_trial.shares[group]
+    let_go, left = hold(before), among.without(ids)
+    predicted = on_trial.request(group).predict(let_go)
+    move(trial, start, network.block.scatter(predicted.step, start))
+    noticing = left.noticing(margins(network.task, trial, left.ids), seed)
+    respond(network, trial, start, predicted.step, (ids, let_go), noticing)
+    said = float(shares @ (replace(before, values=predicted.margins).losses - before.losses))
+    risen = float(shares @ (margins(network.task, trial, ids).losses - before.losses))
+    return min(1.0, max(LEAST_LEFT, risen / said)) if said > 0 and math.isfinite(risen) else 1.0
 
 
 def _held(network: Linearised, model: nn.Module, noticing: Noticing) -> Iterator[tuple[Batch, Tensor, Tensor]]:

@@ -73,17 +73,13 @@ class OnTrial:
         """Their margins, each forgotten together with its group."""
         before = self.samples.margins
         moved = before.values.clone()
-        for group in self.groups():
+        for group in torch.arange(len(before)).tensor_split(min(GROUPS, len(before))):
             others = self._others(group)
             let_go, across = hold(before.at(group)), self.among[group][:, others]
             resisting = before.at(others)
             added = added_pull(self.among[others][:, others], resisting.values, resisting.weights, -(let_go @ across))
             moved[group] += across @ added - self.among[group][:, group] @ let_go
         return Margins(moved, before.weights, before.classes)
-
-    def groups(self) -> tuple[Tensor, ...]:
-        """Samples that are forgotten together, as positions."""
-        return torch.arange(len(self.samples)).tensor_split(min(GROUPS, len(self.samples)))
 
     def request(self, group: Tensor) -> Request:
         """To forget a group, while the others resist."""
