@@ -1,8 +1,9 @@
 """How much what is found by samples on trial depends on which were drawn: ``python -m experiments.holds``.
 
 The MLP of ``experiments.tasks``, trained until all samples are right, and the CNN after eight epochs, when many are
-not. From draw to draw: the length of a Newton step, and strength and power of the hold (``excise.unlearning.hold``),
-with samples drawn by their losses, as the default does, and with equal chances.
+not. From draw to draw: the length of a Newton step, strength and power of the hold (``excise.unlearning.hold``), and
+the strength where retained samples respond in full (``excise.unlearning.full_response``), with samples drawn by their
+losses, as the default does, and with equal chances.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ def drawing(draw: Draw) -> Iterator[None]:
         yield
 
 
-def found(task: Task, seed: int) -> tuple[float, float, float]:
-    """Length, strength and power."""
+def found(task: Task, seed: int) -> tuple[float, float, float, float]:
+    """Length, strength, power, and strength in full."""
     length = Unlearner(task, FOR_HARD, seed=seed).prepare()._prepared.trials.length().value
-    hold = Unlearner(task, Predicted(), seed=seed).prepare()._prepared.hold
-    return length, hold.strength, hold.power
+    prepared = Unlearner(task, Predicted(), seed=seed).prepare()._prepared
+    in_full = float("nan") if prepared.full_hold is None else prepared.full_hold.strength
+    return length, prepared.hold.strength, prepared.hold.power, in_full
 
 
 def main() -> None:
@@ -60,7 +62,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # a training of eight epochs is not at a minimum
     early = cifar_cnn()
     early = early.with_model(fit(replace(early, model=small.cnn(0)), epochs=8).model)
-    print("| network | drawn | length | strength h | power γ |\n|---|---|---|---|---|")
+    print("| network | drawn | length | strength h | power γ | h in full |\n|---|---|---|---|---|---|")
     for network, trained in {"MLP, 30 epochs": mnist_mlp(), "CNN, 8 epochs": early}.items():
         for name, draw in DRAWS.items():
             with drawing(draw):

@@ -37,7 +37,13 @@ def network(task):
 
 @pytest.fixture(scope="module")
 def among(task):
-    return Among(torch.arange(300), margins(task, task.model, range(300)))
+    return Among(torch.arange(300), margins(task, task.model, range(300)), 1 / 300)
+
+
+@pytest.fixture
+def at_rest(monkeypatch):
+    """Any model counts as one that was trained until all has come to rest."""
+    monkeypatch.setattr("excise.unlearning.hold.AT_REST", 0.0)
 
 
 def responded(task, network, let_go, noticing, start_at=None):
@@ -114,10 +120,32 @@ def test_it_is_the_newton_step_where_little_is_let_go_of(task, network, monkeypa
 def test_who_notices_is_drawn_and_stands_for_others(among):
     moved = replace(among.margins, values=among.margins.values.clone())
     moved.values[[7, 70, 170]] -= 30.0
-    several = replace(among, margins=replace(among.margins, weights=torch.linspace(0.5, 2, 300).double()))
-    drawn = Among.noticing(several, moved, seed=0)
+    weights = torch.linspace(0.5, 2, 300).double()
+    drawn = replace(among, margins=replace(among.margins, weights=weights)).noticing(moved, seed=0)
     assert {7, 70, 170} <= set(drawn.ids.tolist())
-    assert drawn.counts.sum() == pytest.approx(1.0)  # 300 are fewer than are drawn, so that all are
+    assert torch.allclose(drawn.counts, weights[drawn.ids] / 300)  # 300 are fewer than are drawn, so that all are
+
+
+def test_samples_that_count_for_nothing_are_not_drawn(among, monkeypatch):
+    monkeypatch.setattr(full_response, "DRAWN", 20)
+    weights = (torch.arange(300) < 30).double()
+    drawn = replace(among, margins=replace(among.margins, weights=weights)).noticing(among.margins, seed=0)
+    assert drawn.ids.max() < 30
+    assert len(drawn.ids) == pytest.approx(20, abs=1)
+
+
+@pytest.mark.parametrize("times", [0.05, 20.0])
+@pytest.mark.usefixtures("at_rest")
+def test_weights_that_are_all_larger_change_nothing(task, monkeypatch, times):
+    monkeypatch.setattr(predicted, "HARM", -1.0)  # which is a loss, and so not the same for all weights
+    models = []
+    for weight in (1.0, times):
+        loss = nn.CrossEntropyLoss(weight=torch.full((10,), weight), reduction="none")
+        unlearner = Unlearner(replace(task, loss=loss, weight_decay=0.0), Predicted(), guard=None).prepare()
+        assert unlearner._prepared.full_hold is not None
+        models.append(unlearner.forget([3, 5, 8]).model)
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.allclose(one, other, atol=0.02 * float((one - task.model[0].weight.mean()).abs().max()))
 
 
 def test_the_draw_is_unbiased(among, monkeypatch):
@@ -171,6 +199,7 @@ def test_answers_of_retained_samples_come_back_and_forgotten_ones_stay_forgotten
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.02])
+@pytest.mark.usefixtures("at_rest")
 def test_forgotten_samples_go_to_retraining_also_of_a_model_that_was_not_trained_to_the_end(task, rate):
     threes = (task.targets == 3).nonzero()[:15, 0].tolist()
 
@@ -184,6 +213,7 @@ def test_forgotten_samples_go_to_retraining_also_of_a_model_that_was_not_trained
     assert off[1] < 0.8 * off[0]
 
 
+@pytest.mark.usefixtures("at_rest")
 def test_a_response_by_which_samples_are_known_better_is_left_out(task, monkeypatch):
     def surer(network, model, start, step, *_):
         move(model, start, network.block.scatter(-step, start))
@@ -217,6 +247,62 @@ def test_class_weights_count(task):
         assert torch.allclose(one, two, atol=1e-6)
 
 
+@pytest.mark.usefixtures("at_rest")
+def test_it_is_done_also_where_gradients_are_off(task):
+    with torch.no_grad():
+        assert "responded in full" in Unlearner(task, Predicted()).forget([3, 5]).summary()
+
+
+@pytest.mark.usefixtures("at_rest")
+def test_classes_that_a_model_rules_out_do_not_stop_it(task):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = copy.deepcopy(task.model)
+
+        def forward(self, images):
+            outputs = self.inner(images)
+            return torch.cat([outputs, torch.full_like(outputs[:, :1], -torch.inf)], 1)
+
+    done = Unlearner(task.with_model(Masked()), Predicted()).forget([3, 5])
+    assert "responded in full" in done.summary()
+    assert all(one.isfinite().all() for one in done.model.parameters())
+    assert done.forget_loss[1] > done.forget_loss[0]
+
+
+@pytest.mark.usefixtures("at_rest")
+def test_where_no_known_sample_is_left_the_step_is_taken_alone(task, monkeypatch):
+    monkeypatch.setattr(predicted, "SAMPLES", 40)
+    unlearner = Unlearner(task, Predicted()).prepare()
+    known = unlearner._prepared.known.ids.tolist()
+    assert "responded in full" in unlearner.forget(known[:30]).summary()
+    assert "responded in full" not in unlearner.forget(known[30:]).summary()
+
+
+@pytest.mark.usefixtures("at_rest")
+def test_a_batch_that_forward_takes_apart_can_be_asked_again(task):
+    def forward(model, batch):
+        labels = batch.pop("labels")
+        return model(batch["images"]), labels
+
+    images, labels = task.train_set.tensors
+    held_out = task.test_set.tensors
+    sets = [[{"images": a, "labels": b} for a, b in zip(*one, strict=True)] for one in ((images, labels), held_out)]
+    mapped = replace(task, train_set=sets[0], test_set=sets[1], forward=forward)
+    found, same = (Unlearner(one, Predicted()).forget([3, 5]).model for one in (mapped, task))
+    for one, other in zip(found.parameters(), same.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rest", "said", "not_said"), [(0.0, "in full", "gentle"), (1.1, "gentle", "in full")])
+def test_the_default_settles_where_they_do_not_respond(task, monkeypatch, rest, said, not_said):
+    monkeypatch.setattr("excise.unlearning.hold.AT_REST", rest)
+    summary = Unlearner(task).forget((task.targets == 3).nonzero()[:15, 0].tolist()).summary()
+    assert said in summary
+    assert not_said not in summary
+
+
+@pytest.mark.usefixtures("at_rest")
 def test_it_says_so(task):
     assert "responded in full" in Unlearner(task, Predicted()).forget([3, 5]).summary()
     assert "responded in full" not in Unlearner(task, Predicted(respond=False)).forget([3, 5]).summary()

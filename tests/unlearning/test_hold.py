@@ -42,6 +42,20 @@ def test_the_strength_is_the_one_that_gives_the_loss(trial, truth):
     assert trial.strong_enough(truth.power, 1e9).strength == MOST_STRENGTH
 
 
+@pytest.mark.parametrize("near", [0.01, 1.0, 60.0, 1e4])
+def test_wherever_the_strength_is_looked_for_it_is_the_same(trial, near):
+    aim = trial.rise(Hold(2.5), torch.clone)
+    assert trial.strong_enough(1.0, aim, near).strength == pytest.approx(2.5, rel=0.01)
+    assert trial.strong_enough(1.0, 1e9, near).strength == MOST_STRENGTH
+    little = trial.rise(Hold(1e-4), torch.clone)
+    assert trial.strong_enough(1.0, little, near).strength == pytest.approx(1e-4, rel=0.01)
+
+
+def test_a_power_near_1_tells_a_model_that_has_come_to_rest():
+    assert Hold(1.0).is_at_rest
+    assert not Hold(1.0, LEAST_POWER).is_at_rest
+
+
 @pytest.mark.parametrize(("power", "found"), [(0.9, 0.9), (0.8, 0.8), (1.3, 1.0), (0.3, LEAST_POWER)])
 def test_loss_and_root_together_tell_the_power(trial, power, found):
     truth = Hold(1.5, power)

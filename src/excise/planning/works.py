@@ -35,7 +35,6 @@ from excise.unlearning.drift import Drift, batch_size_of, drift
 from excise.unlearning.method import Applied, Method, Removal, Unprepared, Workspace
 from excise.unlearning.predicted import SAMPLES as OF_DEFAULT
 from excise.unlearning.selection import AllSlices
-from excise.unlearning.settling import MOST_SAMPLES as MOST_SETTLING
 from excise.unlearning.step import Step
 from excise.unlearning.unlearner import Unlearner
 
@@ -83,7 +82,7 @@ def default_request(bench: Bench, prepared: Estimate) -> Estimate:
 
     Of very few samples a request harms more of the others than of many, and what it harms costs it time.
     """
-    most, few = min(MOST_SETTLING, bench.count), 2 * bench.few
+    most, few = min(OF_DEFAULT, bench.count), 2 * bench.few
     if prepared.measured_at == 1:
         return bench.estimate(lambda bench, _: _requests(bench, "auto", prepared), 1, start=1)
     return bench.estimate(lambda bench, size: _requests(bench, "auto", prepared, size), most, start=few, most=2 * few)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -334,7 +335,8 @@ class Task:
     def outputs(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """What the model says about a batch, and what it should have said."""
         if self.forward is not None:
-            outputs, told = require_pair(self.forward(model, batch))
+            given = copy.copy(batch) if isinstance(batch, Mapping) else batch  # it may take the labels out
+            outputs, told = require_pair(self.forward(model, given))
             return in_single(outputs), told
         targets: Tensor = labels_of(batch)
         return in_single(require_tensor(answer(model, fitting(batch, model)))), targets

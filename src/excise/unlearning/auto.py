@@ -68,7 +68,7 @@ class Prepared:
     @property
     def predicting(self) -> Predicted:
         """For most requests: where retained samples can't respond in full, a pass follows."""
-        return Predicted(settle=self.settles and self.made[_name(Predicted())].by_heart)
+        return Predicted(settle=self.settles and self.made[_name(Predicted())].full_hold is None)
 
 
 @register("auto")
@@ -78,9 +78,10 @@ class Auto:
 
     A convex model that was trained to its minimum is moved to the retrained weights, with a certificate. For other
     models with held-out samples, answers are predicted; but of hard samples, such as those with wrong labels, and of
-    linear models the Newton step is better, as long as held-out samples say. A gentle pass over retained samples
-    follows, unless the model is linear, or knows scattered samples by heart, or a pass alone would move it. All samples
-    of a class are denied. Without held-out samples nothing tells how far to go, and L-FOCI's block takes a step.
+    linear models the Newton step is better, as long as held-out samples say. Where retained samples don't respond in
+    full, a gentle pass over them follows, unless the model is linear, or knows scattered samples by heart, or a pass
+    alone would move it. All samples of a class are denied. Without held-out samples nothing tells how far to go, and
+    L-FOCI's block takes a step.
     """
 
     heeds_guard: ClassVar[bool] = True

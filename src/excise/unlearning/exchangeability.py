@@ -42,7 +42,6 @@ FINE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5)
 COARSE = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 50.0)  # for a weight decay that was guessed too large
 LENGTHS = (*FINE, *COARSE)
 """Multiples of the Newton step that are tried; between them the loss is taken for linear."""
-AMPLE = 1.5  # times the rise that is aimed at: a request's own samples, which don't count, ask for no more
 GROUP = 40  # samples that are forgotten together
 MOST_OF_SET = 0.02  # of the training set: a larger group would show what a larger request does
 HELD_OUT = 4000  # samples of the test set that tell the loss of unseen samples
@@ -94,7 +93,7 @@ class Trials:
     counts: Tensor
     """How many samples each of these stands for."""
     rises: Tensor
-    """Of their losses, lengths × samples; of the finer lengths alone where these go far enough."""
+    """Of their losses, lengths × samples."""
 
     def length(self, without: Collection[int] = ()) -> Length:
         """The one that gives retained samples the mean loss of held-out ones, by those of them that stay."""
@@ -120,17 +119,9 @@ def forget_on_trial(
 ) -> Trials:
     """Forget groups of these retained samples at several lengths, each on its block."""
     drawn, inclusion = draw_by_loss(known.losses, _count(task, known.ids, groups), torch.Generator().manual_seed(seed))
-    tried = list(known.ids[drawn].tensor_split(min(groups, len(drawn))))
-
-    def rises(lengths: tuple[float, ...]) -> Tensor:
-        curves = processes.each(tried, _Curve(task, model, inverse, block_of, lengths), "lengths on trial")
-        return torch.cat(curves, 1) - known.losses[drawn]
-
-    fine = rises(FINE)
-    by_last = float(fine[-1] @ (1 / inclusion)) / len(known.ids)
-    if by_last >= AMPLE * known.rise:  # what longer steps would do matters to no request
-        return Trials(known, drawn, 1 / inclusion, fine)
-    return Trials(known, drawn, 1 / inclusion, torch.cat([fine, rises(COARSE)]))
+    tried = known.ids[drawn].tensor_split(min(groups, len(drawn)))
+    curves = processes.each(list(tried), _Curve(task, model, inverse, block_of), "lengths on trial")
+    return Trials(known, drawn, 1 / inclusion, torch.cat(curves, 1) - known.losses[drawn])
 
 
 def crossing(losses: Floats, aim: float) -> float:
@@ -141,13 +132,13 @@ def crossing(losses: Floats, aim: float) -> float:
     """
     if losses[0] >= aim:
         return 0.0
-    for number in range(1, len(losses)):
+    for number in range(1, len(LENGTHS)):
         if not np.isfinite(losses[number]) or losses[number] < losses[number - 1]:
             return LENGTHS[number - 1]
         if losses[number] >= aim:
             share = (aim - losses[number - 1]) / (losses[number] - losses[number - 1])
             return float(LENGTHS[number - 1] + share * (LENGTHS[number] - LENGTHS[number - 1]))
-    return LENGTHS[len(losses) - 1]
+    return LENGTHS[-1]
 
 
 def _count(task: Task, ids: Tensor, groups: int) -> int:
@@ -163,7 +154,6 @@ class _Curve:
     model: nn.Module
     inverse: InverseCurvature
     block_of: Callable[[Tensor], Block]
-    lengths: tuple[float, ...]
 
     def __call__(self, group: Tensor) -> Tensor:
         task, block = self.task, self.block_of(group)
@@ -172,7 +162,7 @@ class _Curve:
         start, batches = copy.deepcopy(trainable(self._trial)), list(task.batches(group))  # read once for all lengths
         losses, change = [], block.scatter(step, start)
         with torch.no_grad():
-            for length in self.lengths:
+            for length in LENGTHS:
                 move(self._trial, start, {name: length * one for name, one in change.items()})
                 losses.append(torch.cat([task.losses(self._trial, batch) for batch in batches]).double().cpu())
         move(self._trial, start, {})

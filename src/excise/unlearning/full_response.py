@@ -14,8 +14,9 @@ Most retained samples don't notice a request. Those that do are drawn rather tha
 after the step, and each counts as often as it stands for.
 
 What forgotten samples let go of is told at w₀. Far from there it is not what moves them any more, and a network that
-was hardly trained finds ways to be without it that leave them known. So the weights never end farther from w₀ than the
-linear network says.
+was hardly trained finds ways to be without it that leave them known. So the weights end hardly farther from w₀ than
+the linear network says, and models that have not come to rest are left out (see ``hold``): of these, samples that are
+like the forgotten ones would have to become surer, which being held to their answers keeps them from.
 
 What responds gives part of the forgetting back. So some retained samples are forgotten on trial in this way too, and
 the hold is made so much stronger that they end up with the loss that exchangeability asks for.
@@ -45,6 +46,7 @@ ITERATIONS = 3  # more of them give the same, or fit those that were drawn at th
 FARTHEST = 1.02  # times the length of the step that a change may have: others take back, they don't carry on
 DRAWN = 500  # retained samples that are held to their answers
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
+BATCH = 128  # of these whose activations are kept at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
 RESPONDED = "retained samples responded in full, which brings back what the step harms"
 
@@ -56,19 +58,21 @@ class Among:
     ids: Tensor
     margins: Margins
     """Before any request."""
+    each: float
+    """The mass that one of them stands for, where all weigh the same: the share of n."""
 
     def without(self, gone: Tensor) -> Among:
         """Those that are not gone."""
         left = ~torch.isin(self.ids, gone)
-        return Among(self.ids[left], self.margins.at(left))
+        return replace(self, ids=self.ids[left], margins=self.margins.at(left))
 
     def noticing(self, now: Margins, seed: int) -> Noticing:
         """Those that notice how the model has moved, rather than others; by the margins that all of them have now."""
         weights, ones = self.margins.weights, torch.ones_like(self.margins.weights)
         harder = (pull(now.values, ones) - pull(self.margins.values, ones)).abs().nan_to_num(nan=1.0)
-        sizes = harder + EVEN * harder.mean() + 1e-12
+        sizes = weights * (harder + EVEN * harder.mean() + 1e-12)
         which, inclusion = draw_proportionally(sizes, min(DRAWN, len(sizes)), torch.Generator().manual_seed(seed))
-        return Noticing(self.ids[which], weights[which] / inclusion / weights.sum())
+        return Noticing(self.ids[which], self.each * weights[which] / inclusion)
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Noticing:
 
     ids: Tensor
     counts: Tensor
-    """How much each counts: as much as those that it stands for, of all that are retained."""
+    """How much each counts: its weight and that of those it stands for, as a share of n."""
 
 
 def respond(
@@ -87,8 +91,8 @@ def respond(
     step: Tensor,
     forgotten: tuple[Tensor, Tensor],
     noticing: Noticing,
-) -> None:
-    """Move a model from its start by a step, and from there to where retained samples have responded.
+) -> bool:
+    """Move a model from its start by a step, and from there to where retained samples have responded, if they do.
 
     Args:
         network: The model as a linear one.
@@ -103,6 +107,7 @@ def respond(
     objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
     found = minimised(objective, step, network.precondition, ITERATIONS)
     move(model, start, network.block.scatter(found, start))
+    return found is not step
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class _Objective:
         for batch, before, counts in self.answers:
             with torch.enable_grad():
                 now = network.task.outputs(self.model, batch)[0].log_softmax(1)
-                divergence = nn.functional.kl_div(now, before, reduction="none", log_target=True).sum(1) @ counts
+                divergence = _divergence(before, now) @ counts
             value += float(divergence.detach())
             gradient = gradient + _gradient(network, self.model, divergence)
         return value, gradient
@@ -145,7 +150,8 @@ def share_left(network: Linearised, model: nn.Module, on_trial: OnTrial, hold: H
     predicted = on_trial.request(group).predict(let_go)
     move(trial, start, network.block.scatter(predicted.step, start))
     noticing = left.noticing(margins(network.task, trial, left.ids), seed)
-    respond(network, trial, start, predicted.step, (ids, let_go), noticing)
+    if not respond(network, trial, start, predicted.step, (ids, let_go), noticing):
+        return 1.0
     said = float(shares @ (replace(before, values=predicted.margins).losses - before.losses))
     risen = float(shares @ (margins(network.task, trial, ids).losses - before.losses))
     return min(1.0, max(LEAST_LEFT, risen / said)) if said > 0 and math.isfinite(risen) else 1.0
@@ -159,6 +165,13 @@ def _held(network: Linearised, model: nn.Module, noticing: Noticing) -> Iterator
         yield batch, answers, noticing.counts[some].to(answers)
 
 
+def _divergence(before: Tensor, now: Tensor) -> Tensor:
+    """KL(p₀ ‖ p) of each row of log-probabilities; classes that the model rules out add nothing."""
+    ruled_out = before == -torch.inf
+    before, now = before.masked_fill(ruled_out, 0.0), now.masked_fill(ruled_out, 0.0)
+    return (before.exp() * (before - now)).sum(1)
+
+
 def _let_go(network: Linearised, model: nn.Module, ids: Tensor, amounts: Tensor) -> Tensor:
     """Σ l ∇φ / n of these samples."""
 
@@ -166,14 +179,14 @@ def _let_go(network: Linearised, model: nn.Module, ids: Tensor, amounts: Tensor)
         with torch.enable_grad():
             outputs, targets = network.task.outputs(model, batch)
             total = margin_of(outputs, network.task.plain_targets(targets)) @ amounts[some].to(outputs)
-        return _gradient(network, model, total / network.mass)
+        return _gradient(network, model, total) / network.mass
 
     return torch.stack([of_batch(*part) for part in _batches(network, ids)]).sum(0)
 
 
 def _batches(network: Linearised, ids: Tensor) -> Iterator[tuple[Tensor, Batch]]:
     """Which of the samples, and these, batch by batch."""
-    size = network.task.batch_size_within_memory(DRAWN)
+    size = network.task.batch_size_within_memory(BATCH)
     return zip(torch.arange(len(ids)).split(size), network.task.batches(ids, size), strict=True)
 
 

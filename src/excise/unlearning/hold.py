@@ -26,9 +26,10 @@ from excise.unlearning.linearised import Gradients, Request, kernel_among
 from excise.unlearning.response import added_pull, pull
 
 GROUPS = 4  # in which samples are forgotten on trial
-LEAST_STRENGTH, MOST_STRENGTH, CLOSE_ENOUGH = 1e-3, 100.0, 3e-3  # of the search for the strength
+LEAST_STRENGTH, MOST_STRENGTH, CLOSE_ENOUGH = 1e-6, 100.0, 3e-3  # of the search for the strength
 LEAST_RISE = 1e-9  # share of the aim that counts as none
-LEAST_POWER = 0.85  # a smaller one moves samples that were learned well too far, where it is not right
+AT_REST = 0.8  # power from which on a model counts as trained until all has come to rest
+LEAST_POWER = 0.75  # a smaller one moves samples that were learned well too far, where it is not right
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class Hold:
     """h."""
     power: float = 1.0
     """γ."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the last pull is about what samples have pulled all along."""
+        return self.power >= AT_REST
 
     def times(self, share: float) -> Hold:
         """A part of it."""
@@ -103,12 +109,13 @@ class OnTrial:
         def missed(log: float) -> float:
             return math.log(max(self.rise(Hold(math.exp(log), power), torch.clone) / aim, LEAST_RISE))
 
-        low = high = math.log(near)
+        least, most = math.log(LEAST_STRENGTH), math.log(MOST_STRENGTH)
+        low = high = min(math.log(near), most)
         while not missed(high) >= 0:
-            if high >= math.log(MOST_STRENGTH):
+            if high == most:
                 return Hold(MOST_STRENGTH, power)
-            low, high = high, high + math.log(2)
-        while missed(low) > 0 and low > math.log(LEAST_STRENGTH):
+            low, high = high, min(high + math.log(2), most)
+        while missed(low) > 0 and low > least:
             low, high = low - math.log(2), low
         if missed(low) >= 0:
             return Hold(math.exp(low), power)

@@ -49,8 +49,8 @@ class Prepared:
     """Retained samples among which those are looked for that notice a step."""
     hold: Hold
     """How samples hold the weights,"""
-    full_hold: Hold
-    """and how strongly where retained samples respond in full."""
+    full_hold: Hold | None
+    """and how strongly where retained samples respond in full; None where they don't."""
     known_loss: float
     held_out_loss: float
     answers: HeldOutAnswers
@@ -80,8 +80,8 @@ class Predicted:
     harmed: int = 64
     """and how many of those that a step without their resistance would harm most."""
     respond: bool = True
-    """Whether retained samples respond in full (see ``full_response``): it brings back what the step harms. Where the
-    model knows its samples by heart there is no such response."""
+    """Whether retained samples respond in full (see ``full_response``), which brings back what the step harms. They
+    don't where the model knows its samples by heart, or was not trained until all has come to rest."""
     settle: bool = False
     """Whether a gentle pass over retained samples follows, which brings back what the step harms (see ``settling``)."""
 
@@ -122,9 +122,9 @@ class Predicted:
         on_trial = OnTrial.of(network.gradients(model, ids[drawn]), 1 / (inclusion * len(ids)))
         hold, answers = _found(task, on_trial, answered, known)
         resisting = torch.arange(min(self.resisting, len(drawn)))
-        looked = Among(ids, answered.retained.at(torch.arange(len(ids))))
-        full_hold = hold
-        if self.respond and hold.strength and not answers.distance > BY_HEART:
+        looked = Among(ids, answered.retained.at(torch.arange(len(ids))), len(task.train_set) / (mass * len(ids)))
+        full_hold = None
+        if self.respond and hold.strength and hold.is_at_rest and not answers.distance > BY_HEART:
             left = share_left(network, model, on_trial, hold, looked, workspace.seed)
             full_hold = on_trial.strong_enough(hold.power, known.rise / left, hold.strength)
         return Prepared(
@@ -153,8 +153,7 @@ class Predicted:
             share = 1.0
             while share >= LEAST_SHARE:
                 removal.stages.begin("taking the step")
-                responds = self.respond and not prepared.by_heart
-                responds = responds and _respond(prepared, model, start, request, share, noticing)
+                responds = _respond(prepared, model, start, request, share, noticing)
                 if not responds:
                     _go(prepared, model, start, request, share, rounds)
                 if settled:
@@ -221,10 +220,13 @@ def _go(
 def _respond(
     prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, share: float, noticing: Noticing
 ) -> bool:
-    """Move the model to where it is at rest without the samples; tell whether these are known less well there."""
+    """Move the model to where retained samples have responded, if they do and forgotten ones are known less well."""
+    if prepared.full_hold is None or not len(noticing.ids):
+        return False
     network, before = prepared.network, request.forgotten
     let_go = prepared.full_hold.times(share)(before.margins)
-    respond(network, model, start, request.predict(let_go).step, (before.ids, let_go), noticing)
+    if not respond(network, model, start, request.predict(let_go).step, (before.ids, let_go), noticing):
+        return False
     return bool(margins(network.task, model, before.ids).values.mean() < before.margins.values.mean())
 
 
