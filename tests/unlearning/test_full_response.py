@@ -94,14 +94,14 @@ def test_where_nothing_is_let_go_of_a_model_stays_as_it_is(task, network, among)
 
 
 def test_it_is_the_newton_step_where_little_is_let_go_of(task, network, monkeypatch):
-    """All samples are held and the true curvature is dense: (C + δI)⁻¹ times what was let go of."""
+    """Fifty samples are held, and their true curvature is dense: (C + δI)⁻¹ times what was let go of."""
     monkeypatch.setattr(full_response, "ITERATIONS", 100)
     model, size = task.model, network.block.size(trainable(task.model))
-    everything, even = torch.arange(300), torch.full((300,), 1 / 300)
+    some, even = torch.arange(50), torch.full((50,), 1 / 50)
     damped, let_go = replace(network, damping=0.05), torch.full((10,), 0.05)
-    found = responded(task, damped, let_go, Noticing(everything, even))
+    found = responded(task, damped, let_go, Noticing(some, even))
     start = network.block.gather(trainable(model)).double()
-    images = task.batch(range(300))[0].double()
+    images = task.batch(range(50))[0].double()
     double = copy.deepcopy(model).double()
 
     def outputs(weights):
@@ -110,8 +110,10 @@ def test_it_is_the_newton_step_where_little_is_let_go_of(task, network, monkeypa
     jacobian = torch.func.jacrev(outputs)(start)  # samples × classes × weights
     chances = outputs(start).softmax(1)
     inner = torch.diag_embed(chances) - chances[:, :, None] * chances[:, None]
-    curvature = torch.einsum("sci,scd,sdj->ij", jacobian, inner, jacobian) / 300
-    slopes = torch.autograd.functional.jacobian(lambda z: margin_of(z, task.targets).sum(), outputs(start).detach())
+    curvature = torch.einsum("sci,scd,sdj->ij", jacobian, inner, jacobian) / 50
+    slopes = torch.autograd.functional.jacobian(
+        lambda z: margin_of(z, task.targets[:50]).sum(), outputs(start).detach()
+    )
     tilt = 0.05 * torch.einsum("sc,sci->i", slopes[:10], jacobian[:10]) / network.mass
     newton = -torch.linalg.solve(curvature + 0.05 * torch.eye(size), tilt)
     assert float((found - newton).norm() / newton.norm()) < 0.05
@@ -134,12 +136,11 @@ def test_samples_that_count_for_nothing_are_not_drawn(among, monkeypatch):
     assert len(drawn.ids) == pytest.approx(20, abs=1)
 
 
-@pytest.mark.parametrize("times", [0.05, 20.0])
 @pytest.mark.usefixtures("at_rest")
-def test_weights_that_are_all_larger_change_nothing(task, monkeypatch, times):
+def test_weights_that_are_all_larger_change_nothing(task, monkeypatch):
     monkeypatch.setattr(predicted, "HARM", -1.0)  # which is a loss, and so not the same for all weights
     models = []
-    for weight in (1.0, times):
+    for weight in (1.0, 20.0):
         loss = nn.CrossEntropyLoss(weight=torch.full((10,), weight), reduction="none")
         unlearner = Unlearner(replace(task, loss=loss, weight_decay=0.0), Predicted(), guard=None).prepare()
         assert unlearner._prepared.full_hold is not None
@@ -172,9 +173,11 @@ def test_what_is_left_of_a_rise_is_a_share_and_the_model_stays(task, network, am
     assert all(torch.equal(one, before[name]) for name, one in task.model.state_dict().items())
 
 
-def test_of_a_hold_that_moves_nothing_all_is_left(task, network, among):
+def test_of_a_hold_that_moves_nothing_and_where_nobody_notices_all_is_left(task, network, among):
     on_trial = OnTrial.of(network.gradients(task.model, torch.arange(8)), torch.full((8,), 1 / 8).double())
     assert share_left(network, task.model, on_trial, Hold(0.0), among, 0) == 1.0
+    nobody = among.without(torch.arange(300))
+    assert share_left(network, task.model, on_trial, Hold(1.0), nobody, 0) == 1.0
 
 
 def test_answers_of_retained_samples_come_back_and_forgotten_ones_stay_forgotten(task, network, among):

@@ -46,7 +46,7 @@ ITERATIONS = 3  # more of them give the same, or fit those that were drawn at th
 FARTHEST = 1.02  # times the length of the step that a change may have: others take back, they don't carry on
 DRAWN = 500  # retained samples that are held to their answers
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
-BATCH = 128  # of these whose activations are kept at once
+BATCH = 256  # of these whose activations are kept at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
 RESPONDED = "retained samples responded in full, which brings back what the step harms"
 
@@ -59,7 +59,7 @@ class Among:
     margins: Margins
     """Before any request."""
     each: float
-    """The mass that one of them stands for, where all weigh the same: the share of n."""
+    """What share of n one of them stands for, if its weight is 1."""
 
     def without(self, gone: Tensor) -> Among:
         """Those that are not gone."""
@@ -150,7 +150,7 @@ def share_left(network: Linearised, model: nn.Module, on_trial: OnTrial, hold: H
     predicted = on_trial.request(group).predict(let_go)
     move(trial, start, network.block.scatter(predicted.step, start))
     noticing = left.noticing(margins(network.task, trial, left.ids), seed)
-    if not respond(network, trial, start, predicted.step, (ids, let_go), noticing):
+    if not len(noticing.ids) or not respond(network, trial, start, predicted.step, (ids, let_go), noticing):
         return 1.0
     said = float(shares @ (replace(before, values=predicted.margins).losses - before.losses))
     risen = float(shares @ (margins(network.task, trial, ids).losses - before.losses))
