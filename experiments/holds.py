@@ -67,7 +67,8 @@ def main() -> None:
         for name, draw in DRAWS.items():
             with drawing(draw):
                 every = np.array([found(trained, seed) for seed in range(options.draws)])
-            cells = [f"{mean:.2f} ± {sd:.2f}" for mean, sd in zip(every.mean(0), every.std(0, ddof=1), strict=True)]
+            pairs = zip(every.mean(0), every.std(0, ddof=1), strict=True)
+            cells = [f"{mean:.2f} ± {sd:.2f}" if np.isfinite(mean) else "–" for mean, sd in pairs]
             print(f"| {network} | {name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -110,7 +110,7 @@ def test_it_is_the_newton_step_where_little_is_let_go_of(task, network, monkeypa
     jacobian = torch.func.jacrev(outputs)(start)  # samples × classes × weights
     chances = outputs(start).softmax(1)
     inner = torch.diag_embed(chances) - chances[:, :, None] * chances[:, None]
-    curvature = torch.einsum("sci,scd,sdj->ij", jacobian, inner, jacobian) / 50
+    curvature = jacobian.flatten(0, 1).T @ (inner @ jacobian).flatten(0, 1) / 50
     slopes = torch.autograd.functional.jacobian(
         lambda z: margin_of(z, task.targets[:50]).sum(), outputs(start).detach()
     )
