@@ -66,6 +66,11 @@ class Among:
         left = ~torch.isin(self.ids, gone)
         return replace(self, ids=self.ids[left], margins=self.margins.at(left))
 
+    def with_smaller_margins(self) -> Among:
+        """The half of them that a step may harm."""
+        near = self.margins.values.argsort()[: math.ceil(len(self.ids) / 2)].sort().values
+        return replace(self, ids=self.ids[near], margins=self.margins.at(near))
+
     def noticing(self, now: Margins, seed: int) -> Noticing:
         """Those that notice how the model has moved, rather than others; by the margins that all of them have now."""
         weights, ones = self.margins.weights, torch.ones_like(self.margins.weights)

@@ -46,7 +46,8 @@ class Prepared:
     among: Tensor
     """Their kernel."""
     known: Among
-    """Retained samples among which those are looked for that notice a step."""
+    """Retained samples among which those are looked for that notice a step, or where they don't respond, that it may
+    harm."""
     hold: Hold
     """How samples hold the weights,"""
     full_hold: Hold | None
@@ -131,7 +132,7 @@ class Predicted:
             network=network,
             retained=on_trial.samples.at(resisting),
             among=on_trial.among[resisting][:, resisting],
-            known=looked,
+            known=looked if full_hold else looked.with_smaller_margins(),
             hold=hold,
             full_hold=full_hold,
             known_loss=float(known.losses.mean()),
