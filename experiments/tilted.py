@@ -17,7 +17,6 @@ import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +36,7 @@ from experiments.wrapped import Wrapped
 
 TASKS: dict[str, tuple[Callable[[], Task], str]] = {
     "hardest": (mnist_mlp, "hardest:40"),
-    "wrong-labels": (mnist_mlp_mislabelled, f"ids:{Path(KEPT) / 'mislabelled.txt'}"),
+    "wrong-labels": (mnist_mlp_mislabelled, f"ids:{KEPT / 'mislabelled.txt'}"),
     "fashion-hardest": (fashion_mlp, "hardest:40"),
 }
 

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from excise._support.sampling import draw_proportionally
+from excise.curvature.backwards import pulled_back
 from excise.curvature.margins import Margins, margin_of, margins
 from excise.curvature.quasi_newton import Value, minimised
 from excise.task.parameters import move, trainable, trained_parameters
@@ -139,9 +140,9 @@ class _Objective:
         for batch, before, counts in self.answers:
             with torch.enable_grad():
                 now = network.task.outputs(self.model, batch)[0].log_softmax(1)
-                divergence = _divergence(before, now) @ counts
-            value += float(divergence.detach())
-            gradient = gradient + _gradient(network, self.model, divergence)
+                divergences = _divergences(before, now)
+            value += float(divergences.detach() @ counts)
+            gradient = gradient + _gradient(network, self.model, divergences, counts)
         return value, gradient
 
 
@@ -170,7 +171,7 @@ def _held(network: Linearised, model: nn.Module, noticing: Noticing) -> Iterator
         yield batch, answers, noticing.counts[some].to(answers)
 
 
-def _divergence(before: Tensor, now: Tensor) -> Tensor:
+def _divergences(before: Tensor, now: Tensor) -> Tensor:
     """KL(p₀ ‖ p) of each row of log-probabilities; classes that the model rules out add nothing."""
     ruled_out = before == -torch.inf
     before, now = before.masked_fill(ruled_out, 0.0), now.masked_fill(ruled_out, 0.0)
@@ -183,8 +184,8 @@ def _let_go(network: Linearised, model: nn.Module, ids: Tensor, amounts: Tensor)
     def of_batch(some: Tensor, batch: Batch) -> Tensor:
         with torch.enable_grad():
             outputs, targets = network.task.outputs(model, batch)
-            total = margin_of(outputs, network.task.plain_targets(targets)) @ amounts[some].to(outputs)
-        return _gradient(network, model, total) / network.mass
+            found = margin_of(outputs, network.task.plain_targets(targets))
+        return _gradient(network, model, found, amounts[some].to(outputs)) / network.mass
 
     return torch.stack([of_batch(*part) for part in _batches(network, ids)]).sum(0)
 
@@ -195,7 +196,8 @@ def _batches(network: Linearised, ids: Tensor) -> Iterator[tuple[Tensor, Batch]]
     return zip(torch.arange(len(ids)).split(size), network.task.batches(ids, size), strict=True)
 
 
-def _gradient(network: Linearised, model: nn.Module, value: Tensor) -> Tensor:
+def _gradient(network: Linearised, model: nn.Module, figures: Tensor, counts: Tensor) -> Tensor:
+    """Of the samples' figures, each counting so much, on the network's block."""
     weights = trained_parameters(model)
-    found = torch.autograd.grad(value, list(weights.values()), allow_unused=True, materialize_grads=True)
+    found = pulled_back(figures, list(weights.values()), counts)
     return network.block.gather(dict(zip(weights, found, strict=True)))

@@ -170,8 +170,8 @@ class Predicted:
 
     def _with_harmed(
         self, prepared: Prepared, model: nn.Module, request: Request, removal: Removal, start: dict[str, Tensor]
-    ) -> tuple[Request, Noticing]:
-        """The request with those retained samples whose loss rose most, so that they resist too; and who noticed."""
+    ) -> tuple[Request, Noticing | None]:
+        """The request with those retained samples whose loss rose most, so that they resist too; and who responds."""
         network, left = prepared.network, prepared.known.without(torch.tensor(sorted(removal.gone)))
         now = margins(network.task, model, left.ids)
         move(model, start, {})
@@ -181,7 +181,8 @@ class Predicted:
         harmed = left.ids[most[risen[most] > HARM]]
         if len(harmed):
             request = request.with_more(network.gradients(model, harmed))
-        return request, left.noticing(now, removal.seed)
+        responds = prepared.full_hold is not None and len(left.ids)
+        return request, left.noticing(now, removal.seed) if responds else None
 
 
 def can_predict(workspace: Workspace) -> bool:
@@ -219,10 +220,15 @@ def _go(
 
 
 def _respond(
-    prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, share: float, noticing: Noticing
+    prepared: Prepared,
+    model: nn.Module,
+    start: dict[str, Tensor],
+    request: Request,
+    share: float,
+    noticing: Noticing | None,
 ) -> bool:
     """Move the model to where retained samples have responded, if they do and forgotten ones are known less well."""
-    if prepared.full_hold is None or not len(noticing.ids):
+    if prepared.full_hold is None or noticing is None or not len(noticing.ids):
         return False
     network, before = prepared.network, request.forgotten
     let_go = prepared.full_hold.times(share)(before.margins)
