@@ -1,11 +1,10 @@
 """Requests come in, are found again, and change their status only as they may."""
 
 import errno
+import multiprocessing
 import os
 import sqlite3
 import stat
-import subprocess
-import sys
 
 import pytest
 from sqlalchemy import text
@@ -158,11 +157,22 @@ def test_a_clock_that_went_back_is_refused(ledger, clock):
     assert ledger.counts()["pending"] == 1
 
 
+def begin(url, folder, gate, answers):
+    """In a process of its own, at the same time as others."""
+    gate.wait(60)
+    answers.put(Ledger(url, folder=folder).id)
+
+
 def test_a_ledger_is_begun_once_by_many_processes(url, tmp_path):
-    code = "import sys; from excise.ledger.ledger import Ledger; print(Ledger(sys.argv[1], folder=sys.argv[2]).id)"
-    command = [sys.executable, "-c", code, url, str(tmp_path / "files")]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    found = {process.communicate(timeout=120)[0].strip() for process in started}
+    context = multiprocessing.get_context("fork")  # which need not import everything again
+    gate, answers = context.Barrier(3), context.Queue()
+    started = [context.Process(target=begin, args=(url, tmp_path / "files", gate, answers)) for _ in range(3)]
+    for process in started:
+        process.start()
+    found = {answers.get(timeout=120) for _ in started}
+    for process in started:
+        process.join(60)
+        assert process.exitcode == 0
     assert len(found) == 1
     assert found != {""}
 

@@ -145,7 +145,7 @@ def _claim(file, tell, until):
 
 @pytest.mark.slow
 def test_another_process_does_not_get_it_until_the_first_has_ended(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # which need not import everything again
     tell, until = context.Queue(), context.Event()
     other = context.Process(target=_claim, args=(tmp_path / "a.npz", tell, until))
     other.start()
