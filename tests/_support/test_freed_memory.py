@@ -28,6 +28,7 @@ print(plain, kept, faults())
 @pytest.mark.skipif(sys.platform != "linux", reason="the setting is one of glibc")
 def test_memory_is_asked_for_once_and_given_back_at_the_end():
     environment = {"MALLOC_TRIM_THRESHOLD_": "65536", "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin"}
+    environment["OMP_NUM_THREADS"] = "1"
     done = subprocess.run(
         [sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True, timeout=120
     )

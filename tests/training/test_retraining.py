@@ -398,7 +398,6 @@ from torch.utils.data import TensorDataset
 from excise import Task
 from excise.training.retraining import retrain
 
-RATE = float(sys.argv[2])
 
 def recipe(ids, seed):
     kinds = [one for one in ("a", "b", "c", "d") if one in {"a", "b", "c", "d"}]
@@ -407,7 +406,10 @@ def recipe(ids, seed):
 
 data = TensorDataset(torch.ones(4, 2), torch.tensor([0, 1, 0, 1]))
 loss = lambda a, b: nn.functional.cross_entropy(a, b, reduction="none")
-retrain(Task(nn.Linear(2, 2), loss, data, retrain=recipe), [0], seed=0, cache=Path(sys.argv[1]))
+for rate in sys.argv[2:]:
+    RATE, cache = float(rate), Path(sys.argv[1])
+    retrain(Task(nn.Linear(2, 2), loss, data, retrain=recipe), [0], seed=0, cache=cache)
+    print(len(list(cache.iterdir())))
 """
 
 
@@ -417,10 +419,11 @@ def test_a_recipe_has_the_same_name_in_every_process(tmp_path):
     script, cache = tmp_path / "script.py", tmp_path / "cache"
     script.write_text(SCRIPT)
     counts = []
-    for hash_seed, rate in (("1", "0.1"), ("2", "0.1"), ("2", "0.2")):
-        command = [sys.executable, str(script), str(cache), rate]
-        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": hash_seed})
-        counts.append(len(list(cache.iterdir())))
+    for hash_seed, rates in (("1", ["0.1"]), ("2", ["0.1", "0.2"])):
+        command = [sys.executable, str(script), str(cache), *rates]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+        counts += map(int, done.stdout.split())
     assert counts == [1, 1, 2]
 
 
