@@ -1,6 +1,9 @@
 # Everything runs in .venv, which is made from pyproject.toml and the pinned versions in constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
+# Compiled modules are kept, whatever the environment says: the tests start a hundred processes, and each would compile
+# the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo quick test studies fuzz cases kills flips lint docs benchmark clean
 
