@@ -39,15 +39,15 @@ def mlp():
 
 
 def cnn():
-    return nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 3))
+    return nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
 
 
 def attention():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
-            self.head = nn.Linear(4, 3)
+            self.attention = nn.MultiheadAttention(2, 2, batch_first=True)
+            self.head = nn.Linear(2, 3)
 
         def forward(self, x):
             return self.head(self.attention(x, x, x, need_weights=False)[0].mean(1))
@@ -55,7 +55,7 @@ def attention():
     return Model()
 
 
-INPUTS = {mlp: (N, 4), cnn: (N, 1, 3, 3), attention: (N, 3, 4)}
+INPUTS = {mlp: (N, 4), cnn: (N, 1, 3, 3), attention: (N, 3, 2)}
 LOSSES = {
     "cross-entropy": (nn.CrossEntropyLoss(reduction="none"), lambda: torch.randint(0, 3, (N,))),
     "squares": (nn.MSELoss(reduction="none"), lambda: torch.randn(N, 3).double()),
