@@ -4,8 +4,10 @@ Tests run in two processes on two cores, so each gets one thread of torch, and s
 package finds the tests' data.
 """
 
+import gc
 import os
 
+import pytest
 import torch
 from data_folder import DATA, LACKING
 from hypothesis import settings
@@ -18,6 +20,17 @@ settings.register_profile("untimed", deadline=None)  # a busy machine is no defe
 settings.load_profile("untimed")
 if DATA.is_dir():
     os.environ["EXCISE_DATA"] = str(DATA)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported and collected stays until the end: no need to look through it for garbage, then or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_sessionfinish(session):
