@@ -115,7 +115,9 @@ def test_a_cluster_says_what_this_machine_says(run, large, monkeypatch):
     blanket = ("blanket", large / "t.parquet", "--target", "y", "--json")
     alone = run(*blanket)
     assert asked == []
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=":0"
+    ) as workers:
         assert run(*blanket, "--cluster", workers.scheduler_address) == alone
     assert asked == [2]
     assert alone[0] == 0
