@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from excise import Predicted, Task, Unlearner, fit
+from excise import Calibrated, Predicted, Task, Unlearner, fit
 from excise._support.sampling import draw_by_loss, draw_proportionally
 from excise.networks import small
-from excise.unlearning.auto import FOR_HARD
 from experiments.tasks import cifar_cnn, mnist_mlp
 
 Draw = Callable[[Tensor, int, torch.Generator], tuple[Tensor, Tensor]]
@@ -47,7 +46,7 @@ def drawing(draw: Draw) -> Iterator[None]:
 
 def found(task: Task, seed: int) -> tuple[float, float, float, float]:
     """Length, strength, power, and strength in full."""
-    length = Unlearner(task, FOR_HARD, seed=seed).prepare()._prepared.trials.length().value
+    length = Unlearner(task, Calibrated(), seed=seed).prepare()._prepared.trials.length().value
     prepared = Unlearner(task, Predicted(), seed=seed).prepare()._prepared
     in_full = float("nan") if prepared.full_hold is None else prepared.full_hold.strength
     return length, prepared.hold.strength, prepared.hold.power, in_full

@@ -8,7 +8,7 @@ from digit_network import digit_network, digits
 from torch import nn
 
 from excise import Auto, Drift, Exact, Predicted, Step, Unlearner, fit
-from excise.unlearning.auto import FOR_HARD, choose
+from excise.unlearning.auto import choose
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.method import Workspace
 
@@ -50,7 +50,7 @@ def test_it_is_the_default_and_says_what_it_chose(network):
 
 
 def test_the_outcome_is_that_of_the_chosen_method(network):
-    methods = "auto", replace(FOR_HARD, settle=True)
+    methods = "auto", Predicted()
     found, same = (Unlearner(network, method, seed=1).forget([3, 4, 5]).model for method in methods)
     for one, other in zip(found.parameters(), same.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -64,20 +64,18 @@ def test_a_whole_class_is_denied_and_answers_are_predicted_for_a_part_of_it(netw
     unlearner = Unlearner(network).prepare()
     part = unlearner.forget(ids[:12])
     assert f"method predicted was chosen, since {12 / len(ids):.0%} of class 3 go at once" in part.summary()
-    same = Unlearner(network, Predicted(settle=True)).forget(ids[:12])
+    same = Unlearner(network, Predicted()).forget(ids[:12])
     for one, other in zip(part.model.parameters(), same.model.parameters(), strict=True):
         assert torch.equal(one, other)
     assert "held-out samples tell how strongly" in unlearner.forget([1]).summary()
 
 
-def test_hard_samples_take_the_newton_step(network):
+def test_hard_samples_are_predicted_too(network):
     with torch.no_grad():
         losses = network.losses(network.model, network.batch(range(300)))
-    hardest = losses.argsort(descending=True)[:6].tolist()
-    said = Unlearner(network).forget(hardest).summary()
-    assert "method calibrated was chosen, since they are hard samples" in said
-    mixed = [*hardest[:3], *losses.argsort()[:4].tolist()]
-    assert "method predicted was chosen" in Unlearner(network).forget(mixed).summary()
+    done = Unlearner(network).forget(losses.argsort(descending=True)[:6].tolist())
+    assert "method predicted was chosen" in done.summary()
+    assert done.forget_loss[1] > done.forget_loss[0]
 
 
 def test_answers_are_predicted_where_samples_are_known_by_heart(network, monkeypatch):

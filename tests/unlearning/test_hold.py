@@ -52,8 +52,8 @@ def test_wherever_the_strength_is_looked_for_it_is_the_same(trial, near):
 
 
 def test_a_power_near_1_tells_a_model_that_has_come_to_rest():
-    assert Hold(1.0).is_at_rest
-    assert not Hold(1.0, LEAST_POWER).is_at_rest
+    assert Hold(1.0).rest == 1
+    assert Hold(1.0, LEAST_POWER).rest == 0
 
 
 @pytest.mark.parametrize(("power", "found"), [(0.9, 0.9), (0.8, 0.8), (1.3, 1.0), (0.3, LEAST_POWER)])

@@ -85,7 +85,7 @@ def test_a_request_may_take_all_samples_that_resist(network):
 def test_what_is_known_by_heart_gets_answers_of_held_out_samples(network, monkeypatch):
     """Of small networks the prediction is good, so that the other way has to be asked for."""
     ids = WRONG
-    unlearner = Unlearner(network, Predicted(), guard=None).prepare()
+    unlearner = Unlearner(network, Predicted(respond=False), guard=None).prepare()
     prepared = unlearner._prepared
     assert not prepared.by_heart
     monkeypatch.setattr("excise.unlearning.predicted.BY_HEART", -1.0)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from excise.curvature.margins import Margins, margins
-from excise.curvature.strategies import Cached
 from excise.errors import NeverSupportedError
 from excise.privacy.head_objective import trained_weights
 from excise.privacy.heads import linear_head
@@ -35,9 +34,6 @@ NOT_AT_MINIMUM = (
     "the model is linear, but not at the minimum of its objective, where retraining would not end either (method "
     "exact goes there all the same)"
 )
-HARD = 0.1  # share of the training samples, those of smallest margin, that count as hard
-FOR_HARD = Calibrated(Cached(samples=SAMPLES, rows=1500, exact=300))
-"""For hard samples: its curvature is more exact than usual, which spares retained samples."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +59,7 @@ class Prepared:
     linear: bool = False
     """Whether the model is a linear one that was not trained to its minimum."""
     settles: bool = False
-    """Whether a gentle pass alone hardly moves it."""
-
-    @property
-    def predicting(self) -> Predicted:
-        """For most requests: where retained samples can't respond in full, a pass follows."""
-        return Predicted(settle=self.settles and self.made[_name(Predicted())].full_hold is None)
+    """Whether a pass follows for parts of a class: retained samples can't respond, and a pass alone moves little."""
 
 
 @register("auto")
@@ -77,11 +68,10 @@ class Auto:
     """Choose by what was measured (``docs/which-method.md``), and say what was chosen and why.
 
     A convex model that was trained to its minimum is moved to the retrained weights, with a certificate. For other
-    models with held-out samples, answers are predicted; but of hard samples, such as those with wrong labels, and of
-    linear models the Newton step is better, as long as held-out samples say. Where retained samples don't respond in
-    full, a gentle pass over them follows, unless the model is linear, or knows scattered samples by heart, or a pass
-    alone would move it. All samples of a class are denied. Without held-out samples nothing tells how far to go, and
-    L-FOCI's block takes a step.
+    models with held-out samples, answers are predicted, and retained samples respond; but of linear models the Newton
+    step is better, as long as held-out samples say. Of a model that knows its samples by heart nobody responds; a
+    gentle pass follows there where a part of a class goes, unless a pass alone would move the model. All samples of a
+    class are denied. Without held-out samples nothing tells how far to go, and L-FOCI's block takes a step.
     """
 
     heeds_guard: ClassVar[bool] = True
@@ -106,13 +96,13 @@ class Auto:
                     made = Predicted().prepare_from(workspace, model, ids[:SAMPLES], answered)
                     prepared.made[_name(Predicted())] = made
                     network = made.network
-                    prepared.settles = moves_little(
+                    prepared.settles = made.full_hold is None and moves_little(
                         workspace.task, model, network.block, ids, network.trace, workspace.seed, answered
                     )
             prepared.known = answered.retained
             prepared.by_heart = HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART
-            if not prepared.by_heart:
-                newton = Calibrated() if prepared.linear else FOR_HARD
+            if prepared.linear and not prepared.by_heart:
+                newton = Calibrated()
                 known = answered.known(workspace.task, ids[: newton.samples(workspace, model)])
                 prepared.made[_name(newton)] = newton.prepare_from(workspace, model, known)
         else:
@@ -188,7 +178,7 @@ def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Remo
         return prepared.usual
     asked = margins(task, model, removal.ids)
     label, most = max(Counter(asked.classes.tolist()).items(), key=lambda pair: pair[1])
-    left = prepared.known.at(~torch.isin(prepared.ids, torch.tensor(sorted(removal.gone))))
+    left = prepared.known.at(~torch.isin(prepared.ids, removal.all_gone))
     others = int((left.classes == label).sum()) * len(removal.residual) / max(1, len(left))  # as a sample tells
     if not bool(torch.isin(left.classes, asked.classes).any()) and _none_is_left(task, asked.classes, removal):
         return Choice(Drift.of_class(), "no sample of their class is left")
@@ -196,13 +186,10 @@ def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Remo
         return Choice(Calibrated(), "of a linear model its direction is right for all requests")
     share = most / (most + others)
     if 2 * most > len(asked) and share > MOST_OF_CLASS:
-        return Choice(prepared.predicting, f"{share:.0%} of class {label} go at once")
+        return Choice(Predicted(settle=prepared.settles), f"{share:.0%} of class {label} go at once")
     if prepared.by_heart:
         return Choice(Predicted(), "the model knows its training samples by heart")
-    if len(left) and 2 * int((asked.values < left.values.quantile(HARD)).sum()) > len(asked):
-        newton = dataclasses.replace(FOR_HARD, settle=prepared.settles)
-        return Choice(newton, "they are hard samples, of which its direction is right more often")
-    return Choice(prepared.predicting, "held-out samples tell how strongly the model holds on to training samples")
+    return Choice(Predicted(), "held-out samples tell how strongly the model holds on to training samples")
 
 
 def _none_is_left(task: Task, classes: Tensor, removal: Removal) -> bool:

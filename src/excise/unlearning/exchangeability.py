@@ -76,6 +76,11 @@ class Known:
         """By how much their mean loss must rise to be that of held-out samples."""
         return float((self.aims - self.losses).mean())
 
+    def without(self, gone: Tensor) -> Known:
+        """Of those that are not gone."""
+        left = ~torch.isin(self.ids, gone)
+        return Known(self.ids[left], self.losses[left], self.aims[left])
+
     @staticmethod
     def of(task: Task, model: nn.Module, ids: Tensor, seed: int) -> Known:
         """Look at these samples, and at held-out ones."""

@@ -3,23 +3,25 @@
 A linear network, in which some retained samples resist, tells a step that is right to first order (see ``linearised``).
 From there a few iterations go towards the minimum over the weights w of
 
-    Σ KL(p₀ ‖ p) / n + δ/2 ‖w - w₀‖² + Σ l ∇φ · (w - w₀) / n.
+    Σ (ℓ - ∇ℓ(w₀) · (w - w₀)) / n + δ/2 ‖w - w₀‖² + Σ l ∇φ · (w - w₀) / n.
 
-The first sum is over retained samples, which are held to the answers p₀ that they have; the second is over forgotten
-ones, which let go of l (see ``hold``). A Newton step is what this gives for small changes: it is the proximal Bregman
-response, to which influence functions are an approximation (Bae et al. 2022). Where nothing is forgotten, the minimum
-is where the model is, however it was trained, so that unlike a pass of training it moves no answers of its own accord.
+The first sum is over retained samples. Their loss is tilted, so that it has no slope where the model is: a training
+that was stopped early, or made on crops of the samples, is neither taken up again nor undone, and where nothing is
+forgotten nothing moves. The second sum is over forgotten samples, which let go of l (see ``hold``). A Newton step is
+what this gives for small changes. Holding retained samples to their answers instead (the proximal Bregman response of
+Bae et al. 2022) is the same in a linear network; in a real one it keeps samples unsure that only the forgotten ones
+made so.
 
-Most retained samples don't notice a request. Those that do are drawn rather than others, by how much harder they pull
-after the step, and each counts as often as it stands for.
+Most retained samples don't notice a request. Those that do are drawn rather than others, by how much harder or weaker
+they pull after the step, and each counts as often as it stands for. After some iterations others notice, so they are
+drawn anew: iterations over the same ones would fit these at the cost of others.
 
-What forgotten samples let go of is told at w₀. Far from there it is not what moves them any more, and a network that
-was hardly trained finds ways to be without it that leave them known. So the weights end hardly farther from w₀ than
-the linear network says, and models that have not come to rest are left out (see ``hold``): of these, samples that are
-like the forgotten ones would have to become surer, which being held to their answers keeps them from.
+What forgotten samples let go of is told at w₀. Far from there it is not what moves them any more, and the tilt, too, is
+right near w₀ only: beyond, the model would train on. So the weights end hardly farther from w₀ than the step does.
 
 What responds gives part of the forgetting back. So some retained samples are forgotten on trial in this way too, and
-the hold is made so much stronger that they end up with the loss that exchangeability asks for.
+the hold is made so much stronger that they end up with the loss that exchangeability asks for. Of a model that has not
+come to rest it is made stronger by less, or not at all: there a part of what is given back had come by the others.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from excise._support.sampling import draw_proportionally
 from excise.curvature.backwards import pulled_back
@@ -43,11 +46,11 @@ from excise.unlearning.hold import GROUPS, Hold, OnTrial
 from excise.unlearning.linearised import Linearised
 from excise.unlearning.response import pull
 
-ITERATIONS = 3  # more of them give the same, or fit those that were drawn at the cost of the others
-FARTHEST = 1.02  # times the length of the step that a change may have: others take back, they don't carry on
-DRAWN = 500  # retained samples that are held to their answers
+ITERATIONS = (3, 3)  # after each draw of those that notice
+FARTHEST = 1.25  # times the length of the step that a change may have
+DRAWN = 1000  # retained samples that are held to their answers
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
-BATCH = 256  # of these whose activations are kept at once
+BATCH = 1000  # of these whose activations are kept at once, where memory allows it
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
 RESPONDED = "retained samples responded in full, which brings back what the step harms"
 
@@ -72,13 +75,26 @@ class Among:
         near = self.margins.values.argsort()[: math.ceil(len(self.ids) / 2)].sort().values
         return replace(self, ids=self.ids[near], margins=self.margins.at(near))
 
-    def noticing(self, now: Margins, seed: int) -> Noticing:
-        """Those that notice how the model has moved, rather than others; by the margins that all of them have now."""
-        weights, ones = self.margins.weights, torch.ones_like(self.margins.weights)
-        harder = (pull(now.values, ones) - pull(self.margins.values, ones)).abs().nan_to_num(nan=1.0)
+
+@dataclass(frozen=True)
+class Looked:
+    """These samples, as they look after a step."""
+
+    among: Among
+    now: Margins
+
+    def again(self, network: Linearised, model: nn.Module) -> Looked:
+        """As they look to a model."""
+        return replace(self, now=margins(network.task, model, self.among.ids))
+
+    def noticing(self, seed: int) -> Noticing:
+        """Those that notice how the model has moved, rather than others."""
+        before = self.among.margins
+        weights, ones = before.weights, torch.ones_like(before.weights)
+        harder = (pull(self.now.values, ones) - pull(before.values, ones)).abs().nan_to_num(nan=1.0)
         sizes = weights * (harder + EVEN * harder.mean() + 1e-12)
         which, inclusion = draw_proportionally(sizes, min(DRAWN, len(sizes)), torch.Generator().manual_seed(seed))
-        return Noticing(self.ids[which], self.each * weights[which] / inclusion)
+        return Noticing(self.among.ids[which], self.among.each * weights[which] / inclusion)
 
 
 @dataclass(frozen=True)
@@ -96,9 +112,12 @@ def respond(
     start: dict[str, Tensor],
     step: Tensor,
     forgotten: tuple[Tensor, Tensor],
-    noticing: Noticing,
-) -> bool:
-    """Move a model from its start by a step, and from there to where retained samples have responded, if they do.
+    looked: Looked,
+    seed: int,
+) -> Tensor | None:
+    """Move a model from its start by a step, and from there to where retained samples have responded.
+
+    The change of its weights is given, on the network's block; None where nobody responds.
 
     Args:
         network: The model as a linear one.
@@ -106,14 +125,51 @@ def respond(
         start: Its weights before.
         step: On the network's block.
         forgotten: Samples, and what each lets go of.
-        noticing: Retained samples.
+        looked: Retained samples, some of which notice, after a step such as this.
+        seed: For drawing those that notice.
     """
     move(model, start, {})
-    let_go, held = _let_go(network, model, *forgotten), list(_held(network, model, noticing))
-    objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
-    found = minimised(objective, step, network.precondition, ITERATIONS)
+    let_go, found = _let_go(network, model, *forgotten), step
+    for number, iterations in enumerate(ITERATIONS):
+        if number:
+            move(model, start, network.block.scatter(found, start))
+            looked = looked.again(network, model)
+            move(model, start, {})
+        noticing = looked.noticing(seed + number)
+        if not len(noticing.ids):
+            break
+        held = _Held.of(network, model, noticing)
+        objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
+        found = minimised(objective, found, network.precondition, iterations)
     move(model, start, network.block.scatter(found, start))
-    return found is not step
+    return None if found is step else found
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Retained samples in batches, with how much each counts; their loss before, and its gradient."""
+
+    batches: list[tuple[Batch, Tensor]]
+    loss: float
+    slope: Tensor
+
+    @staticmethod
+    def of(network: Linearised, model: nn.Module, noticing: Noticing) -> _Held:
+        batches = [(batch, noticing.counts[some]) for some, batch in _batches(network, noticing.ids)]
+        return _Held(batches, *_loss(network, model, batches))
+
+
+def _loss(network: Linearised, model: nn.Module, batches: list[tuple[Batch, Tensor]]) -> Value:
+    """Of some samples, and its gradient."""
+    values, slopes = [], []
+    for batch, counts in batches:
+        with torch.enable_grad():
+            outputs, targets = network.task.outputs(model, batch)
+            losses = functional.softplus(-margin_of(outputs, network.task.plain_targets(targets)))
+        counted = counts.to(losses)
+        values.append(float(losses.detach().double() @ counted.double()))
+        slopes.append(_gradient(network, model, losses, counted))
+    return sum(values), torch.stack(slopes).sum(0)
 
 
 @dataclass(frozen=True)
@@ -127,23 +183,17 @@ class _Objective:
     """How long a change may be."""
     let_go: Tensor
     """Σ l ∇φ / n."""
-    answers: list[tuple[Batch, Tensor, Tensor]]
-    """Retained samples in batches, with log p₀ and how much each counts."""
+    held: _Held
 
     def __call__(self, change: Tensor) -> Value:
         network = self.network
         if change.norm() > self.farthest:
             return math.inf, change
         move(self.model, self.start, network.block.scatter(change, self.start))
-        value = network.damping / 2 * float(change @ change) + float(self.let_go @ change)
-        gradient = network.damping * change + self.let_go
-        for batch, before, counts in self.answers:
-            with torch.enable_grad():
-                now = network.task.outputs(self.model, batch)[0].log_softmax(1)
-                divergences = _divergences(before, now)
-            value += float(divergences.detach() @ counts)
-            gradient = gradient + _gradient(network, self.model, divergences, counts)
-        return value, gradient
+        loss, slope = _loss(network, self.model, self.held.batches)
+        tilt = self.let_go - self.held.slope
+        value = loss - self.held.loss + network.damping / 2 * float(change @ change) + float(tilt @ change)
+        return value, slope + network.damping * change + tilt
 
 
 def share_left(network: Linearised, model: nn.Module, on_trial: OnTrial, hold: Hold, among: Among, seed: int) -> float:
@@ -155,27 +205,12 @@ def share_left(network: Linearised, model: nn.Module, on_trial: OnTrial, hold: H
     let_go, left = hold(before), among.without(ids)
     predicted = on_trial.request(group).predict(let_go)
     move(trial, start, network.block.scatter(predicted.step, start))
-    noticing = left.noticing(margins(network.task, trial, left.ids), seed)
-    if not len(noticing.ids) or not respond(network, trial, start, predicted.step, (ids, let_go), noticing):
+    looked = Looked(left, margins(network.task, trial, left.ids))
+    if not len(left.ids) or respond(network, trial, start, predicted.step, (ids, let_go), looked, seed) is None:
         return 1.0
     said = float(shares @ (replace(before, values=predicted.margins).losses - before.losses))
     risen = float(shares @ (margins(network.task, trial, ids).losses - before.losses))
     return min(1.0, max(LEAST_LEFT, risen / said)) if said > 0 and math.isfinite(risen) else 1.0
-
-
-def _held(network: Linearised, model: nn.Module, noticing: Noticing) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-    """The samples with the answers that they have now, read once."""
-    for some, batch in _batches(network, noticing.ids):
-        with torch.no_grad():
-            answers = network.task.outputs(model, batch)[0].log_softmax(1)
-        yield batch, answers, noticing.counts[some].to(answers)
-
-
-def _divergences(before: Tensor, now: Tensor) -> Tensor:
-    """KL(p₀ ‖ p) of each row of log-probabilities; classes that the model rules out add nothing."""
-    ruled_out = before == -torch.inf
-    before, now = before.masked_fill(ruled_out, 0.0), now.masked_fill(ruled_out, 0.0)
-    return (before.exp() * (before - now)).sum(1)
 
 
 def _let_go(network: Linearised, model: nn.Module, ids: Tensor, amounts: Tensor) -> Tensor:

@@ -22,13 +22,13 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from excise.curvature.margins import Margins
+from excise.unlearning.exchangeability import Known
 from excise.unlearning.linearised import Gradients, Request, kernel_among
 from excise.unlearning.response import added_pull, pull
 
 GROUPS = 4  # in which samples are forgotten on trial
 LEAST_STRENGTH, MOST_STRENGTH, CLOSE_ENOUGH = 1e-6, 100.0, 3e-3  # of the search for the strength
 LEAST_RISE = 1e-9  # share of the aim that counts as none
-AT_REST = 0.8  # power from which on a model counts as trained until all has come to rest
 LEAST_POWER = 0.75  # a smaller one moves samples that were learned well too far, where it is not right
 
 
@@ -42,9 +42,9 @@ class Hold:
     """γ."""
 
     @property
-    def is_at_rest(self) -> bool:
-        """Whether the last pull is about what samples have pulled all along."""
-        return self.power >= AT_REST
+    def rest(self) -> float:
+        """How far the training has come to rest: 1 where the last pull is what samples have pulled all along."""
+        return (self.power - LEAST_POWER) / (1 - LEAST_POWER)
 
     def times(self, share: float) -> Hold:
         """A part of it."""
@@ -54,8 +54,8 @@ class Hold:
         """What each of these samples lets go of.
 
         >>> one = torch.ones(1, dtype=torch.double)
-        >>> Hold(2.0, 0.5)(Margins(0 * one, one, one.long())).item()  # h √σ(0)
-        1.4142135623730951
+        >>> round(Hold(2.0, 0.5)(Margins(0 * one, one, one.long())).item(), 6)  # h √σ(0)
+        1.414214
         """
         return self.strength * margins.weights * pull(margins.values, torch.ones_like(margins.weights)) ** self.power
 
@@ -86,6 +86,11 @@ class OnTrial:
             added = added_pull(self.among[others][:, others], resisting.values, resisting.weights, -(let_go @ across))
             moved[group] += across @ added - self.among[group][:, group] @ let_go
         return Margins(moved, before.weights, before.classes)
+
+    def without(self, gone: Tensor, stay: float) -> OnTrial:
+        """Those that are not gone, where of all retained samples such a share stays."""
+        left = ~torch.isin(self.samples.ids, gone)
+        return OnTrial(self.samples.at(left), self.among[left][:, left], self.shares[left] / stay)
 
     def request(self, group: Tensor) -> Request:
         """To forget a group, while the others resist."""
@@ -134,3 +139,38 @@ class OnTrial:
         if exceeded <= 0:
             return least
         return self.strong_enough(1 + (1 - LEAST_POWER) * missed / (exceeded - missed), aim, least.strength)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Samples on trial, and what is known of all retained ones: together they tell the hold."""
+
+    on_trial: OnTrial
+    losses: Known
+    roots: Known
+    """The same by the roots of the losses."""
+
+    def hold(self) -> Hold:
+        """By which forgotten samples have the mean loss of held-out ones, with a power of 1."""
+        return self.on_trial.strong_enough(1.0, self.losses.rise) if self.losses.rise > 0 else Hold(0.0)
+
+    def bent(self, hold: Hold) -> Hold:
+        """From that, the one by which they have their mean root too."""
+        return self.on_trial.bent(hold, self.losses.rise, self.roots.rise) if hold.strength else hold
+
+    def in_full(self, hold: Hold, left: float) -> Hold:
+        """So much stronger that forgotten samples lose as much where of that only a share is left by a response.
+
+        The less a model has come to rest, the less of it is made up for (see ``full_response``).
+        """
+        return self.on_trial.strong_enough(hold.power, self.losses.rise / left**hold.rest, hold.strength)
+
+    def share_of(self, gone: Tensor) -> float:
+        """Of the samples on trial, those that are gone."""
+        return float(torch.isin(self.on_trial.samples.ids, gone).double().mean())
+
+    def without(self, gone: Tensor) -> Trial:
+        """By samples that stay."""
+        losses = self.losses.without(gone)
+        stay = len(losses.ids) / len(self.losses.ids)
+        return Trial(self.on_trial.without(gone, stay), losses, self.roots.without(gone))

@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from excise._support.checks import choice
@@ -64,6 +65,11 @@ class Removal:
     seed: int
     stages: Stages
     retained: Retained
+
+    @cached_property
+    def all_gone(self) -> Tensor:
+        """The same in order."""
+        return torch.tensor(sorted(self.gone), dtype=torch.long)
 
     @property
     def earlier(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -15,13 +15,13 @@ from excise.curvature import kfac
 from excise.curvature.margins import has_margins, margins
 from excise.errors import NeverSupportedError
 from excise.task.parameters import move, trainable
-from excise.task.task import Task, evaluating
+from excise.task.task import evaluating
 from excise.unlearning.answered import Answered
 from excise.unlearning.blankets import SelectedSlices
-from excise.unlearning.exchangeability import Known, nothing_to_forget
-from excise.unlearning.full_response import RESPONDED, Among, Noticing, respond, share_left
+from excise.unlearning.exchangeability import nothing_to_forget
+from excise.unlearning.full_response import RESPONDED, Among, Looked, respond, share_left
 from excise.unlearning.held_out_answers import HeldOutAnswers
-from excise.unlearning.hold import Hold, OnTrial
+from excise.unlearning.hold import Hold, OnTrial, Trial
 from excise.unlearning.linearised import Gradients, Linearised, Request
 from excise.unlearning.method import Applied, Removal, Workspace, register
 from excise.unlearning.settling import SETTLED, settle
@@ -34,6 +34,8 @@ BY_HEART = 0.25  # distance of predicted answers to held-out ones (Kolmogorov-Sm
 ROUNDS = 4  # in which a model is moved to answers that are far from its own; half of it shows whom that harms
 SETTLED_ROUNDS = 2  # the same, where a pass follows
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
+FEW = 0.03  # share of the samples on trial that a request may take, and still leave the others to speak for all
+LITTLE_SHORTER = 0.85  # the same of a response, of which a part costs nothing
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
 
 
@@ -48,10 +50,14 @@ class Prepared:
     known: Among
     """Retained samples among which those are looked for that notice a step, or where they don't respond, that it may
     harm."""
+    trial: Trial
+    """By which was found"""
     hold: Hold
-    """How samples hold the weights,"""
+    """how samples hold the weights,"""
     full_hold: Hold | None
     """and how strongly where retained samples respond in full; None where they don't."""
+    left: float
+    """Of the rise of forgotten samples' losses, what a response leaves."""
     known_loss: float
     held_out_loss: float
     answers: HeldOutAnswers
@@ -60,6 +66,14 @@ class Prepared:
     def by_heart(self) -> bool:
         """Whether the model knows its samples so well that a linear network says nothing about them."""
         return self.answers.distance > BY_HEART
+
+    def without(self, gone: Tensor) -> Prepared:
+        """The same by samples that stay, where some of those on trial go: wrong labels would tell a weaker hold."""
+        if self.full_hold is None or self.trial.share_of(gone) < FEW:
+            return self
+        stay = self.trial.without(gone)
+        found = stay.bent(stay.hold()) if len(stay.on_trial.samples) else Hold(0.0)
+        return replace(self, hold=found, full_hold=stay.in_full(found, self.left)) if found.strength else self
 
 
 @register("predicted")
@@ -121,20 +135,23 @@ class Predicted:
         known, count = answered.known(task, ids), min(self.trial, network.most_rows(model))
         drawn, inclusion = draw_by_loss(known.losses, count, torch.Generator().manual_seed(workspace.seed))
         on_trial = OnTrial.of(network.gradients(model, ids[drawn]), 1 / (inclusion * len(ids)))
-        hold, answers = _found(task, on_trial, answered, known)
+        trial = Trial(on_trial, known, answered.known(task, ids, torch.sqrt))
+        hold, answers = _found(trial, answered)
         resisting = torch.arange(min(self.resisting, len(drawn)))
         looked = Among(ids, answered.retained.at(torch.arange(len(ids))), len(task.train_set) / (mass * len(ids)))
-        full_hold = None
-        if self.respond and hold.strength and hold.is_at_rest and not answers.distance > BY_HEART:
+        full_hold, left = None, 1.0
+        if self.respond and hold.strength and not answers.distance > BY_HEART:
             left = share_left(network, model, on_trial, hold, looked, workspace.seed)
-            full_hold = on_trial.strong_enough(hold.power, known.rise / left, hold.strength)
+            full_hold = trial.in_full(hold, left)
         return Prepared(
             network=network,
             retained=on_trial.samples.at(resisting),
             among=on_trial.among[resisting][:, resisting],
             known=looked if full_hold else looked.with_smaller_margins(),
+            trial=trial,
             hold=hold,
             full_hold=full_hold,
+            left=left,
             known_loss=float(known.losses.mean()),
             held_out_loss=float(known.aims.mean()),
             answers=answers,
@@ -145,34 +162,37 @@ class Predicted:
         if prepared.hold.strength == 0:
             raise nothing_to_forget(prepared.known_loss, prepared.held_out_loss)
         removal.stages.begin("predicting answers")
-        every = SelectedSlices(tuple(range(len(workspace.slices))))
+        every, prepared = SelectedSlices(tuple(range(len(workspace.slices)))), prepared.without(removal.all_gone)
         start = copy.deepcopy(trainable(model))
         request, rounds = _request(prepared, model, removal), SETTLED_ROUNDS if self.settle else ROUNDS
         _go(prepared, model, start, request, 1.0, rounds // 2)
-        request, noticing = self._with_harmed(prepared, model, request, removal, start)
+        request, looked = self._with_harmed(prepared, model, request, removal, start)
+        removal.stages.begin("taking the step")
+        response = _response(prepared, model, start, request, looked, removal.seed)
         for settled in (True, False) if self.settle else (False,):  # a pass may itself be what harms
             share = 1.0
             while share >= LEAST_SHARE:
                 removal.stages.begin("taking the step")
-                responds = _respond(prepared, model, start, request, share, noticing)
-                if not responds:
+                if response is None:
                     _go(prepared, model, start, request, share, rounds)
+                else:
+                    move(model, start, prepared.network.block.scatter(share * response, start))
                 if settled:
                     removal.stages.begin("settling")
                     block, trace = prepared.network.block, prepared.network.trace
                     settle(workspace.task, model, block, removal.residual, trace, removal.seed)
                 losses = removal.retained.of_each(model)
                 if removal.retained.keeps(model, losses):
-                    said = _said(prepared, share, RESPONDED if responds else "", SETTLED if settled else "")
+                    said = _said(prepared, share, "" if response is None else RESPONDED, SETTLED if settled else "")
                     return Applied(set(every.numbers), {}, share, said, losses)
-                share *= SHORTER
+                share *= SHORTER if response is None else LITTLE_SHORTER
         raise nothing_forgotten(workspace, every, removal, "step")
 
     def _with_harmed(
         self, prepared: Prepared, model: nn.Module, request: Request, removal: Removal, start: dict[str, Tensor]
-    ) -> tuple[Request, Noticing | None]:
-        """The request with those retained samples whose loss rose most, so that they resist too; and who responds."""
-        network, left = prepared.network, prepared.known.without(torch.tensor(sorted(removal.gone)))
+    ) -> tuple[Request, Looked]:
+        """The request with those retained samples whose loss rose most, so that they resist too; and how all look."""
+        network, left = prepared.network, prepared.known.without(removal.all_gone)
         now = margins(network.task, model, left.ids)
         move(model, start, {})
         risen = (now.losses - left.margins.losses).nan_to_num(nan=torch.inf)
@@ -181,8 +201,7 @@ class Predicted:
         harmed = left.ids[most[risen[most] > HARM]]
         if len(harmed):
             request = request.with_more(network.gradients(model, harmed))
-        responds = prepared.full_hold is not None and len(left.ids)
-        return request, left.noticing(now, removal.seed) if responds else None
+        return request, Looked(left, now)
 
 
 def can_predict(workspace: Workspace) -> bool:
@@ -192,18 +211,16 @@ def can_predict(workspace: Workspace) -> bool:
         return has_margins(task, task.model) and kfac.can_cache(task, task.model, workspace.slices)
 
 
-def _found(task: Task, on_trial: OnTrial, answered: Answered, known: Known) -> tuple[Hold, HeldOutAnswers]:
+def _found(trial: Trial, answered: Answered) -> tuple[Hold, HeldOutAnswers]:
     """How samples hold the weights, and answers for those that are known by heart, whose loss tells no power."""
-    hold = on_trial.strong_enough(1.0, known.rise) if known.rise > 0 else Hold(0.0)
+    hold, on_trial = trial.hold(), trial.on_trial
     answers = HeldOutAnswers(answered.held_out, on_trial.forgotten(hold).values, on_trial.shares)
-    if hold.strength and answers.distance <= BY_HEART:
-        hold = on_trial.bent(hold, known.rise, answered.known(task, known.ids, torch.sqrt).rise)
-    return hold, answers
+    return hold if answers.distance > BY_HEART else trial.bent(hold), answers
 
 
 def _request(prepared: Prepared, model: nn.Module, removal: Removal) -> Request:
     """With those of the resisting samples that are not forgotten."""
-    left = ~torch.isin(prepared.retained.ids, torch.tensor(sorted(removal.gone), dtype=torch.long))
+    left = ~torch.isin(prepared.retained.ids, removal.all_gone)
     forgotten = prepared.network.gradients(model, torch.tensor(removal.ids))
     return Request.of(forgotten, prepared.retained.at(left), prepared.among[left][:, left])
 
@@ -219,22 +236,22 @@ def _go(
         move(model, start, prepared.network.block.scatter(step, start))
 
 
-def _respond(
-    prepared: Prepared,
-    model: nn.Module,
-    start: dict[str, Tensor],
-    request: Request,
-    share: float,
-    noticing: Noticing | None,
-) -> bool:
-    """Move the model to where retained samples have responded, if they do and forgotten ones are known less well."""
-    if prepared.full_hold is None or noticing is None or not len(noticing.ids):
-        return False
+def _response(
+    prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, looked: Looked, seed: int
+) -> Tensor | None:
+    """The change of the weights to where retained samples have responded, if forgotten ones are known less well there.
+
+    The model is left there.
+    """
+    if prepared.full_hold is None or not len(looked.among.ids):
+        return None
     network, before = prepared.network, request.forgotten
-    let_go = prepared.full_hold.times(share)(before.margins)
-    if not respond(network, model, start, request.predict(let_go).step, (before.ids, let_go), noticing):
-        return False
-    return bool(margins(network.task, model, before.ids).values.mean() < before.margins.values.mean())
+    let_go = prepared.full_hold(before.margins)
+    step = request.predict(let_go).step
+    found = respond(network, model, start, step, (before.ids, let_go), looked, seed)
+    if found is None or not margins(network.task, model, before.ids).values.mean() < before.margins.values.mean():
+        return None
+    return found
 
 
 def _teach(
