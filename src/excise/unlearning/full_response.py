@@ -50,7 +50,7 @@ ITERATIONS = (3, 3)  # after each draw of those that notice
 FARTHEST = 1.25  # times the length of the step that a change may have
 DRAWN = 1000  # retained samples that are held to their answers
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
-BATCH = 1000  # of these whose activations are kept at once, where memory allows it
+BATCH = 256  # of these that are held in memory at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
 RESPONDED = "retained samples responded in full, which brings back what the step harms"
 
@@ -147,26 +147,25 @@ def respond(
 
 @dataclass(frozen=True)
 class _Held:
-    """Retained samples in batches, with how much each counts; their loss before, and its gradient."""
+    """Retained samples that notice; their loss before, and its gradient."""
 
-    batches: list[tuple[Batch, Tensor]]
+    noticing: Noticing
     loss: float
     slope: Tensor
 
     @staticmethod
     def of(network: Linearised, model: nn.Module, noticing: Noticing) -> _Held:
-        batches = [(batch, noticing.counts[some]) for some, batch in _batches(network, noticing.ids)]
-        return _Held(batches, *_loss(network, model, batches))
+        return _Held(noticing, *_loss(network, model, noticing))
 
 
-def _loss(network: Linearised, model: nn.Module, batches: list[tuple[Batch, Tensor]]) -> Value:
-    """Of some samples, and its gradient."""
+def _loss(network: Linearised, model: nn.Module, noticing: Noticing) -> Value:
+    """Of these samples, and its gradient; they are read anew each time, as memory may not hold all of them."""
     values, slopes = [], []
-    for batch, counts in batches:
+    for some, batch in _batches(network, noticing.ids):
         with torch.enable_grad():
             outputs, targets = network.task.outputs(model, batch)
             losses = functional.softplus(-margin_of(outputs, network.task.plain_targets(targets)))
-        counted = counts.to(losses)
+        counted = noticing.counts[some].to(losses)
         values.append(float(losses.detach().double() @ counted.double()))
         slopes.append(_gradient(network, model, losses, counted))
     return sum(values), torch.stack(slopes).sum(0)
@@ -190,7 +189,7 @@ class _Objective:
         if change.norm() > self.farthest:
             return math.inf, change
         move(self.model, self.start, network.block.scatter(change, self.start))
-        loss, slope = _loss(network, self.model, self.held.batches)
+        loss, slope = _loss(network, self.model, self.held.noticing)
         tilt = self.let_go - self.held.slope
         value = loss - self.held.loss + network.damping / 2 * float(change @ change) + float(tilt @ change)
         return value, slope + network.damping * change + tilt
