@@ -127,7 +127,7 @@ class Exact:
     def _minimise(self, task: Task, kept: Kept, model: nn.Module, removal: Removal) -> str:
         """Put the minimum into the model's layer, and say how near to it that is."""
         layer = head_of(model)
-        left = ~torch.isin(kept.ids, torch.tensor(sorted(removal.gone)))
+        left = ~torch.isin(kept.ids, removal.all_gone)
         objective = kept.objective.without(left, task.mass(kept.ids[left]))
         start = trained_weights(layer)
         now = Certified(start, float("inf"))

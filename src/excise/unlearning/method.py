@@ -68,7 +68,7 @@ class Removal:
 
     @cached_property
     def all_gone(self) -> Tensor:
-        """The same in order."""
+        """The same as positions, in order."""
         return torch.tensor(sorted(self.gone), dtype=torch.long)
 
     @property

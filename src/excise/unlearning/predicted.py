@@ -35,8 +35,8 @@ ROUNDS = 4  # in which a model is moved to answers that are far from its own; ha
 SETTLED_ROUNDS = 2  # the same, where a pass follows
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
 FEW = 0.03  # share of the samples on trial that a request may take, and still leave the others to speak for all
-LITTLE_SHORTER = 0.85  # the same of a response, of which a part costs nothing
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
+LITTLE_SHORTER = 0.85  # the same of a response, of which a part costs nothing
 
 
 @dataclass(frozen=True)
