@@ -47,7 +47,7 @@ class Always:
 
     held: Noticing
 
-    def noticing(self, _):
+    def noticing(self, *_):
         return self.held
 
     def again(self, *_):
@@ -126,15 +126,14 @@ def test_who_notices_is_drawn_and_stands_for_others(among):
     moved = replace(among.margins, values=among.margins.values.clone())
     moved.values[[7, 70, 170]] -= 30.0
     weights = torch.linspace(0.5, 2, 300).double()
-    drawn = Looked(replace(among, margins=replace(among.margins, weights=weights)), moved).noticing(seed=0)
+    drawn = Looked(replace(among, margins=replace(among.margins, weights=weights)), moved).noticing(1000, seed=0)
     assert {7, 70, 170} <= set(drawn.ids.tolist())
     assert torch.allclose(drawn.counts, weights[drawn.ids] / 300)  # 300 are fewer than are drawn, so that all are
 
 
-def test_samples_that_count_for_nothing_are_not_drawn(among, monkeypatch):
-    monkeypatch.setattr(full_response, "DRAWN", 20)
+def test_samples_that_count_for_nothing_are_not_drawn(among):
     weights = (torch.arange(300) < 30).double()
-    drawn = Looked(replace(among, margins=replace(among.margins, weights=weights)), among.margins).noticing(seed=0)
+    drawn = Looked(replace(among, margins=replace(among.margins, weights=weights)), among.margins).noticing(20, seed=0)
     assert drawn.ids.max() < 30
     assert len(drawn.ids) == pytest.approx(20, abs=1)
 
@@ -151,10 +150,9 @@ def test_weights_that_are_all_larger_change_nothing(task, monkeypatch):
         assert torch.allclose(one, other, atol=0.02 * float((one - task.model[0].weight.mean()).abs().max()))
 
 
-def test_the_draw_is_unbiased(among, monkeypatch):
-    monkeypatch.setattr(full_response, "DRAWN", 40)
+def test_the_draw_is_unbiased(among):
     moved = replace(among.margins, values=among.margins.values - torch.linspace(0, 9, 300).double())
-    drawn = [Looked(among, moved).noticing(seed) for seed in range(200)]
+    drawn = [Looked(among, moved).noticing(40, seed) for seed in range(200)]
     figure = torch.linspace(1, 2, 300).double()
     means = torch.stack([one.counts @ figure[one.ids] for one in drawn])
     assert all(abs(len(one.ids) - 40) <= 1 for one in drawn)

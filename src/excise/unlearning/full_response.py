@@ -48,7 +48,7 @@ from excise.unlearning.response import pull
 
 ITERATIONS = (3, 3)  # after each draw of those that notice
 FARTHEST = 1.25  # times the length of the step that a change may have
-DRAWN = 1000  # retained samples that respond
+SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 256, 1000  # of the training set: retained samples that respond
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
 BATCH = 256  # of these that are held in memory at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
@@ -87,13 +87,13 @@ class Looked:
         """As they look to a model."""
         return replace(self, now=margins(network.task, model, self.among.ids))
 
-    def noticing(self, seed: int) -> Noticing:
-        """Those that notice how the model has moved, rather than others."""
+    def noticing(self, count: int, seed: int) -> Noticing:
+        """So many of those that notice how the model has moved, rather than others."""
         before = self.among.margins
         weights, ones = before.weights, torch.ones_like(before.weights)
         harder = (pull(self.now.values, ones) - pull(before.values, ones)).abs().nan_to_num(nan=1.0)
         sizes = weights * (harder + EVEN * harder.mean() + 1e-12)
-        which, inclusion = draw_proportionally(sizes, min(DRAWN, len(sizes)), torch.Generator().manual_seed(seed))
+        which, inclusion = draw_proportionally(sizes, min(count, len(sizes)), torch.Generator().manual_seed(seed))
         return Noticing(self.among.ids[which], self.among.each * weights[which] / inclusion)
 
 
@@ -135,7 +135,7 @@ def respond(
             move(model, start, network.block.scatter(found, start))
             looked = looked.again(network, model)
             move(model, start, {})
-        noticing = looked.noticing(seed + number)
+        noticing = looked.noticing(_drawn(network), seed + number)
         if not len(noticing.ids):
             break
         held = _Held.of(network, model, noticing)
@@ -143,6 +143,11 @@ def respond(
         found = minimised(objective, found, network.precondition, iterations)
     move(model, start, network.block.scatter(found, start))
     return None if found is step else found
+
+
+def _drawn(network: Linearised) -> int:
+    """How many respond: a share of the training set, so that a request stays cheap beside training."""
+    return max(LEAST_DRAWN, min(MOST_DRAWN, int(SHARE_DRAWN * len(network.task.train_set))))
 
 
 @dataclass(frozen=True)

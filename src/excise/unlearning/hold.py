@@ -27,7 +27,7 @@ from excise.unlearning.linearised import Gradients, Request, kernel_among
 from excise.unlearning.response import added_pull, pull
 
 GROUPS = 4  # in which samples are forgotten on trial
-LEAST_STRENGTH, MOST_STRENGTH, CLOSE_ENOUGH = 1e-6, 100.0, 3e-3  # of the search for the strength
+LEAST_STRENGTH, MOST_STRENGTH, CLOSE_ENOUGH = 1e-6, 100.0, 1e-2  # of the search for the strength
 LEAST_RISE = 1e-9  # share of the aim that counts as none
 LEAST_POWER = 0.75  # a smaller one moves samples that were learned well too far, where it is not right
 
@@ -150,9 +150,9 @@ class Trial:
     roots: Known
     """The same by the roots of the losses."""
 
-    def hold(self) -> Hold:
-        """By which forgotten samples have the mean loss of held-out ones, with a power of 1."""
-        return self.on_trial.strong_enough(1.0, self.losses.rise) if self.losses.rise > 0 else Hold(0.0)
+    def hold(self, near: float = 1.0) -> Hold:
+        """By which forgotten samples have the mean loss of held-out ones, with a power of 1; near a strength."""
+        return self.on_trial.strong_enough(1.0, self.losses.rise, near) if self.losses.rise > 0 else Hold(0.0)
 
     def bent(self, hold: Hold) -> Hold:
         """From that, the one by which they have their mean root too."""

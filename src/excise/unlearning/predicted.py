@@ -72,7 +72,7 @@ class Prepared:
         if self.full_hold is None or self.trial.share_of(gone) < FEW:
             return self
         stay = self.trial.without(gone)
-        found = stay.bent(stay.hold()) if len(stay.on_trial.samples) else Hold(0.0)
+        found = stay.bent(stay.hold(self.hold.strength)) if len(stay.on_trial.samples) else Hold(0.0)
         return replace(self, hold=found, full_hold=stay.in_full(found, self.left)) if found.strength else self
 
 
