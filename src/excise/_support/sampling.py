@@ -24,7 +24,9 @@ def draw_proportionally(sizes: Tensor, count: int, generator: torch.Generator) -
             "whether the model's training diverged, and whether the samples have values that are no numbers."
         )
     inclusion = _inclusion(sizes.double().cpu(), count)
-    order = torch.randperm(len(inclusion), generator=generator)
+    # in the order of their sizes, so that every draw has its share of large and of small ones
+    order = torch.randperm(len(inclusion), generator=generator)  # among equals, any
+    order = order[inclusion[order].argsort(stable=True)]
     marks = inclusion[order].cumsum(0) + torch.rand((), generator=generator, dtype=torch.float64)
     # a unit is drawn when the running sum passes a whole number within it
     passed = marks.floor() > (marks - inclusion[order]).floor()

@@ -6,7 +6,7 @@ is right for requests of all kinds, since retained samples resist (see ``respons
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from excise.task.parameters import trainable
 from excise.task.task import Task
 from excise.unlearning.response import added_pull
 
-DAMPING = 1e-4  # share of the curvature's trace; the strength of the hold makes up for it
+DAMPING = 1e-4  # share of the curvature's trace, from which on the right one is looked for
 ROW_BYTES = 2**31  # what the rows of retained samples may take, whitened, where none is an outer product
 RIDGE = 0.01  # share of a kernel's mean diagonal, where margins are to be moved by given amounts
 
@@ -80,6 +80,10 @@ class Linearised:
         damping = max(DAMPING * found.trace, torch.finfo(torch.float32).tiny)
         block = slices.block(range(len(slices)))
         return Linearised(task, slices, block, found, damping, mass, found.whitenings(block, damping, mass))
+
+    def damped(self, damping: float) -> Linearised:
+        """The same with another damping."""
+        return replace(self, damping=damping, by=self.curvature.whitenings(self.block, damping, self.mass))
 
     def precondition(self, vector: Tensor) -> Tensor:
         """(C + damping I)⁻¹ of a vector on the block."""

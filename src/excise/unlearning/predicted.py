@@ -34,6 +34,7 @@ BY_HEART = 0.25  # distance of predicted answers to held-out ones (Kolmogorov-Sm
 ROUNDS = 4  # in which a model is moved to answers that are far from its own; half of it shows whom that harms
 SETTLED_ROUNDS = 2  # the same, where a pass follows
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
+BY_DAMPING, MOST_CHANGE = 1.6, 10.0  # the hold grows by about the 0.6th power of the damping, which may change so much
 FEW = 0.03  # share of the samples on trial that a request may take, and still leave the others to speak for all
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
 LITTLE_SHORTER = 0.85  # the same of a response, of which a part costs nothing
@@ -132,12 +133,14 @@ class Predicted:
         task, few = workspace.task, ids[:CURVATURE_SAMPLES]
         mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the strength of the hold makes up for it
         network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
-        known, count = answered.known(task, ids), min(self.trial, network.most_rows(model))
-        drawn, inclusion = draw_by_loss(known.losses, count, torch.Generator().manual_seed(workspace.seed))
-        on_trial = OnTrial.of(network.gradients(model, ids[drawn]), 1 / (inclusion * len(ids)))
-        trial = Trial(on_trial, known, answered.known(task, ids, torch.sqrt))
+        trial = self._trial(workspace, model, network, ids, answered)
         hold, answers = _found(trial, answered)
-        resisting = torch.arange(min(self.resisting, len(drawn)))
+        if self.respond and hold.strength and not answers.distance > BY_HEART:
+            network = network.damped(network.damping * _less_damped(hold))
+            trial = self._trial(workspace, model, network, ids, answered)
+            hold, answers = _found(trial, answered)
+        known, on_trial = trial.losses, trial.on_trial
+        resisting = torch.arange(min(self.resisting, len(on_trial.samples)))
         looked = Among(ids, answered.retained.at(torch.arange(len(ids))), len(task.train_set) / (mass * len(ids)))
         full_hold, left = None, 1.0
         if self.respond and hold.strength and not answers.distance > BY_HEART:
@@ -156,6 +159,15 @@ class Predicted:
             held_out_loss=float(known.aims.mean()),
             answers=answers,
         )
+
+    def _trial(
+        self, workspace: Workspace, model: nn.Module, network: Linearised, ids: Tensor, answered: Answered
+    ) -> Trial:
+        """Retained samples that are forgotten on trial."""
+        known, count = answered.known(workspace.task, ids), min(self.trial, network.most_rows(model))
+        drawn, inclusion = draw_by_loss(known.losses, count, torch.Generator().manual_seed(workspace.seed))
+        on_trial = OnTrial.of(network.gradients(model, ids[drawn]), 1 / (inclusion * len(ids)))
+        return Trial(on_trial, known, answered.known(workspace.task, ids, torch.sqrt))
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
         """Move the model to the predicted answers, or as near as the guard allows."""
@@ -216,6 +228,15 @@ def _found(trial: Trial, answered: Answered) -> tuple[Hold, HeldOutAnswers]:
     hold, on_trial = trial.hold(), trial.on_trial
     answers = HeldOutAnswers(answered.held_out, on_trial.forgotten(hold).values, on_trial.shares)
     return hold if answers.distance > BY_HEART else trial.bent(hold), answers
+
+
+def _less_damped(hold: Hold) -> float:
+    """By what to multiply the damping, so that samples let go of about what they pulled with at the end: h = 1.
+
+    A hold has to be strong where the damping is too large: then what samples share is moved too far, and what they have
+    for themselves not far enough.
+    """
+    return min(MOST_CHANGE, max(1 / MOST_CHANGE, hold.strength**-BY_DAMPING))
 
 
 def _request(prepared: Prepared, model: nn.Module, removal: Removal) -> Request:
