@@ -29,7 +29,7 @@ from excise.task.parameters import trainable
 from excise.task.task import Task, evaluating
 from excise.training.loop import fit
 from excise.training.retraining import fresh, seeded
-from excise.unlearning.answers import MOST as ANSWERS
+from excise.unlearning.answers import MOST_HELD_OUT
 from excise.unlearning.descent import Descent
 from excise.unlearning.drift import Drift, batch_size_of, drift
 from excise.unlearning.method import Applied, Method, Removal, Unprepared, Workspace
@@ -114,7 +114,7 @@ def _guarding(bench: Bench, prepared: Estimate) -> Estimate:
     """By how much the guard of the whole task takes more than that of the part that was measured."""
     if prepared.measured_at == 1:
         return Estimate(0.0, 0.0, 1.0, Pair(0.0))
-    part, most = bench.fitting(bench.few), min(bench.count, ANSWERS)
+    part, most = bench.fitting(bench.few), min(bench.count, MOST_HELD_OUT)
 
     def set_up(bench: Bench, size: int) -> Callable[[], object]:
         return _requests(bench, _Nudge(), prepared, size)

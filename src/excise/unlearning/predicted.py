@@ -97,7 +97,7 @@ class Predicted:
     """and how many of those that a step without their resistance would harm most."""
     respond: bool = True
     """Whether retained samples respond in full (see ``full_response``), which brings back what the step harms. They
-    don't where the model knows its samples by heart, or was not trained until all has come to rest."""
+    don't where the model knows its samples by heart."""
     settle: bool = False
     """Whether a gentle pass over retained samples follows, which brings back what the step harms (see ``settling``)."""
 
@@ -131,7 +131,7 @@ class Predicted:
     def prepare_from(self, workspace: Workspace, model: nn.Module, ids: Tensor, answered: Answered) -> Prepared:
         """The same for who knows the answers."""
         task, few = workspace.task, ids[:CURVATURE_SAMPLES]
-        mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the strength of the hold makes up for it
+        mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the hold makes up for it
         network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
         trial = self._trial(workspace, model, network, ids, answered)
         hold, answers = _found(trial, answered)
