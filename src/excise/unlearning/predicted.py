@@ -236,7 +236,7 @@ def _less_damped(hold: Hold) -> float:
     A hold has to be strong where the damping is too large: then what samples share is moved too far, and what they have
     for themselves not far enough.
     """
-    return min(MOST_CHANGE, max(1 / MOST_CHANGE, hold.strength**-BY_DAMPING))
+    return min(MOST_CHANGE, max(1 / MOST_CHANGE, float(hold.strength**-BY_DAMPING)))
 
 
 def _request(prepared: Prepared, model: nn.Module, removal: Removal) -> Request:
