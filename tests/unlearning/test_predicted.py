@@ -13,6 +13,7 @@ from excise import Guard, InputError, NeverSupportedError, NothingForgotten, Pre
 from excise.curvature.margins import margins
 from excise.task.ids import all_but
 from excise.training.retraining import fresh
+from excise.unlearning import linearised
 from excise.unlearning.answers import points_lost
 from excise.unlearning.linearised import Request
 
@@ -54,6 +55,17 @@ def test_the_answers_go_to_those_of_retrained_models(network, ids):
     kept = all_but(ids, 600)
     accuracy = [(margins(network, model, kept).values > 0).double().mean() for model in (network.model, done.model)]
     assert accuracy[1] > accuracy[0] - 0.02
+
+
+def test_the_damping_is_found_wherever_it_starts(network, monkeypatch):
+    """From starts that are ten times apart; samples then let go of about what they pulled with."""
+    found = []
+    for start in (3e-5, 3e-4):
+        monkeypatch.setattr(linearised, "DAMPING", start)
+        found.append(Unlearner(network, Predicted()).prepare()._prepared)
+    dampings = [one.network.damping for one in found]
+    assert 1 / 2.5 < dampings[0] / dampings[1] < 2.5
+    assert all(0.6 < one.hold.strength < 1.6 for one in found)
 
 
 def test_the_weight_decay_is_not_asked(network):
