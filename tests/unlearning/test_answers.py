@@ -35,7 +35,7 @@ def test_a_step_that_spoils_answers_is_shortened_whatever_the_loss_may_become(ne
 
 def test_a_step_that_spoils_answers_at_any_length_is_refused(network, monkeypatch):
     monkeypatch.setattr(Answers, "points_lost", lambda *_: 2.0)
-    with pytest.raises(NothingForgotten, match=r"the accuracy within 1 points"):
+    with pytest.raises(NothingForgotten, match=r"the accuracy within 0\.5 points"):
         Unlearner(network, Step("all")).forget([3])
 
 

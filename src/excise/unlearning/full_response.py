@@ -48,7 +48,7 @@ from excise.unlearning.response import pull
 
 ITERATIONS = (3, 3)  # after each draw of those that notice
 FARTHEST = 1.25  # times the length of the step that a change may have
-SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 256, 1000  # of the training set: retained samples that respond
+SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 500, 1000  # of the training set: retained samples that respond
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
 BATCH = 256  # of these that are held in memory at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice

@@ -34,7 +34,7 @@ class Guard:
     samples: int | None = None
     """How many retained samples tell that rise; None for 64, and fewer where inputs are large. Losses that are near 0
     but for a few samples need more, at the cost of every request."""
-    points: float = 1.0
+    points: float = 0.5
     """How many points of accuracy retained and held-out samples may lose, where they have classes. What may be chance
     does not count."""
 
