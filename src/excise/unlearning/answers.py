@@ -37,17 +37,19 @@ def right_answers(task: Task, outputs: Tensor, targets: Tensor) -> Tensor | None
 def points_lost(before: Tensor, after: Tensor) -> float:
     """How many points of accuracy are lost, by which samples were right before and are after.
 
-    Answers change for no reason as well. One standard deviation of that does not count: more of them would let harm
-    pass where samples are few, and none would stop what retraining changes, too.
+    Answers change for no reason as well: within two standard deviations of that nothing is lost, and beyond them one
+    does not count. To count both as chance would let harm pass where samples are few, and none would stop what
+    retraining changes, too.
 
     >>> all_right = torch.ones(100, dtype=torch.bool)
     >>> points_lost(all_right, all_right), points_lost(all_right, ~all_right)
     (0.0, 90.0)
-    >>> points_lost(all_right, all_right & (torch.arange(100) > 0))  # one of a hundred
+    >>> points_lost(all_right, all_right & (torch.arange(100) > 2))  # three of a hundred
     0.0
     """
     lost, won = int((before & ~after).sum()), int((~before & after).sum())
-    return 100 * max(0.0, lost - won - math.sqrt(lost + won)) / max(1, len(before))
+    by_chance = math.sqrt(lost + won)
+    return 0.0 if lost - won <= 2 * by_chance else 100 * (lost - won - by_chance) / len(before)
 
 
 @dataclass(frozen=True)
