@@ -12,6 +12,7 @@ from excise.evidence.outcomes import PASSED
 from excise.privacy.accountant import BudgetAccountant
 from excise.privacy.arguments import number
 from excise.privacy.mechanism import Privacy
+from excise.unlearning.answers import CHANCE
 from excise.unlearning.guard import DEFAULT_GUARD, Guard
 from excise.unlearning.method import method_named, settings_of
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from excise.evidence.auditing import Audit
     from excise.unlearning.forgotten import Forgotten
     from excise.unlearning.method import Method
-
-CHANCE = 2.0  # standard deviations of answers that change for no reason
 
 
 class GateBroken(ExciseError):

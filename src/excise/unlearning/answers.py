@@ -15,6 +15,7 @@ from excise.task.sharing import rows_over
 from excise.task.task import Batch, Task
 
 MOST_RETAINED, MOST_HELD_OUT, LEAST = 1000, 4000, 128  # fewer where inputs are large: every request looks at them
+CHANCE = 2.0  # standard deviations of answers that change for no reason
 
 
 def right_answers(task: Task, outputs: Tensor, targets: Tensor) -> Tensor | None:
@@ -49,7 +50,7 @@ def points_lost(before: Tensor, after: Tensor) -> float:
     """
     lost, won = int((before & ~after).sum()), int((~before & after).sum())
     by_chance = math.sqrt(lost + won)
-    return 0.0 if lost - won <= 2 * by_chance else 100 * (lost - won - by_chance) / len(before)
+    return 0.0 if lost - won <= CHANCE * by_chance else 100 * (lost - won - by_chance) / len(before)
 
 
 @dataclass(frozen=True)

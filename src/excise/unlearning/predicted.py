@@ -133,14 +133,21 @@ class Predicted:
         task, few = workspace.task, ids[:CURVATURE_SAMPLES]
         mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the hold makes up for it
         network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
-        trial = self._trial(workspace, model, network, ids, answered)
+        losses, roots = answered.known(task, ids), answered.known(task, ids, torch.sqrt)
+        count, generator = min(self.trial, network.most_rows(model)), torch.Generator().manual_seed(workspace.seed)
+        drawn, inclusion = draw_by_loss(losses.losses, count, generator)
+
+        def tried(network: Linearised) -> Trial:
+            samples = network.gradients(model, ids[drawn])
+            return Trial(OnTrial.of(samples, 1 / (inclusion * len(ids))), losses, roots)
+
+        trial = tried(network)
         hold, answers = _found(trial, answered)
         if self.respond and hold.strength and not answers.distance > BY_HEART:
             network = network.damped(network.damping * _less_damped(hold))
-            trial = self._trial(workspace, model, network, ids, answered)
+            trial = tried(network)
             hold, answers = _found(trial, answered)
-        known, on_trial = trial.losses, trial.on_trial
-        resisting = torch.arange(min(self.resisting, len(on_trial.samples)))
+        on_trial, resisting = trial.on_trial, torch.arange(min(self.resisting, len(drawn)))
         looked = Among(ids, answered.retained.at(torch.arange(len(ids))), len(task.train_set) / (mass * len(ids)))
         full_hold, left = None, 1.0
         if self.respond and hold.strength and not answers.distance > BY_HEART:
@@ -155,19 +162,10 @@ class Predicted:
             hold=hold,
             full_hold=full_hold,
             left=left,
-            known_loss=float(known.losses.mean()),
-            held_out_loss=float(known.aims.mean()),
+            known_loss=float(losses.losses.mean()),
+            held_out_loss=float(losses.aims.mean()),
             answers=answers,
         )
-
-    def _trial(
-        self, workspace: Workspace, model: nn.Module, network: Linearised, ids: Tensor, answered: Answered
-    ) -> Trial:
-        """Retained samples that are forgotten on trial."""
-        known, count = answered.known(workspace.task, ids), min(self.trial, network.most_rows(model))
-        drawn, inclusion = draw_by_loss(known.losses, count, torch.Generator().manual_seed(workspace.seed))
-        on_trial = OnTrial.of(network.gradients(model, ids[drawn]), 1 / (inclusion * len(ids)))
-        return Trial(on_trial, known, answered.known(workspace.task, ids, torch.sqrt))
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
         """Move the model to the predicted answers, or as near as the guard allows."""
