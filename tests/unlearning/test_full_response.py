@@ -21,7 +21,7 @@ from excise.training.retraining import fresh
 from excise.unlearning import full_response, predicted
 from excise.unlearning.full_response import LEAST_LEFT, Among, Looked, Noticing, respond, share_left
 from excise.unlearning.hold import LEAST_POWER, Hold, OnTrial
-from excise.unlearning.linearised import Linearised
+from excise.unlearning.linearised import Linearised, Request, kernel_among
 
 FORGOTTEN = torch.arange(10)
 
@@ -38,20 +38,17 @@ def network(task):
 
 @pytest.fixture(scope="module")
 def among(task):
-    return Among(torch.arange(300), margins(task, task.model, range(300)), 1 / 300)
+    return Among(torch.arange(300), margins(task, task.model, range(300)), torch.full((300,), 1 / 300).double())
 
 
 @dataclass(frozen=True)
 class Always:
-    """The same samples notice, however often one looks."""
+    """The same samples notice, however a step moves them."""
 
     held: Noticing
 
     def noticing(self, *_):
         return self.held
-
-    def again(self, *_):
-        return self
 
 
 def responded(task, network, let_go, looked, start_at=None):
@@ -65,7 +62,7 @@ def responded(task, network, let_go, looked, start_at=None):
 
 def test_it_goes_to_the_minimum_of_the_slow_objective(task, network, monkeypatch):
     """Five samples are held, with counts of their own; scipy minimises what the docstring says, in double precision."""
-    monkeypatch.setattr(full_response, "ITERATIONS", (200,))
+    monkeypatch.setattr(full_response, "ITERATIONS", 200)
     held, counts, let_go = torch.arange(20, 25), torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15]), torch.linspace(1, 3, 10)
     damped = replace(network, damping=1.0)  # so that there is one minimum only: the loss of a network bends both ways
     double = copy.deepcopy(task.model).double()
@@ -101,7 +98,7 @@ def test_where_nothing_is_let_go_of_a_model_stays_as_it_is(task, network, among)
 
 def test_it_is_the_newton_step_where_little_is_let_go_of(task, network, monkeypatch):
     """Fifty samples notice, and their true second derivatives are dense: (H + δI)⁻¹ times what was let go of."""
-    monkeypatch.setattr(full_response, "ITERATIONS", (100,))
+    monkeypatch.setattr(full_response, "ITERATIONS", 100)
     some, even = torch.arange(50), torch.full((50,), 1 / 50)
     damped, let_go = replace(network, damping=1.0), torch.full((10,), 0.05)
     found = responded(task, damped, let_go, Always(Noticing(some, even)))
@@ -159,6 +156,19 @@ def test_the_draw_is_unbiased(among):
     assert float(means.mean()) == pytest.approx(1.5, abs=4 * float(means.std()) / 200**0.5)
 
 
+def test_those_that_are_looked_at_stand_for_all(among):
+    """Whatever becomes of the samples, their sum over those that are looked at is that over all, in the mean."""
+    figure = torch.linspace(1, 2, 300).double() * torch.sigmoid(-among.margins.values).sqrt()
+    drawn = [among.drawn(60, seed) for seed in range(200)]
+    sums = torch.stack([one.shares @ figure[one.ids] for one in drawn])
+    assert all(abs(len(one.ids) - 60) <= 1 for one in drawn)
+    assert float(sums.mean()) == pytest.approx(float(figure.mean()), abs=4 * float(sums.std()) / 200**0.5)
+    often = torch.stack([one.ids for one in drawn if len(one.ids) == 60]).flatten().bincount(minlength=300)
+    near = among.margins.values.argsort()
+    assert often[near[:30]].sum() > 3 * often[near[-30:]].sum()  # those of small margins rather than others
+    assert torch.equal(among.drawn(400, 0).shares, among.shares)
+
+
 def test_those_that_a_step_may_harm_are_the_half_of_smaller_margins(among):
     half = among.without(torch.tensor([0])).with_smaller_margins()
     assert len(half.ids) == 150  # of 299
@@ -187,11 +197,13 @@ def test_of_a_hold_that_moves_nothing_and_where_nobody_notices_all_is_left(task,
     assert share_left(network, task.model, on_trial, Hold(1.0), nobody, 0) == 1.0
 
 
-def test_answers_of_retained_samples_come_back_and_forgotten_ones_stay_forgotten(task, network, among):
-    threes = (task.targets == 3).nonzero()[:15, 0]
+def test_answers_of_retained_samples_come_back_and_forgotten_ones_stay_forgotten(task, among):
+    threes, prepared = (task.targets == 3).nonzero()[:15, 0], Unlearner(task, Predicted()).prepare()._prepared
+    network, left = prepared.network, among.without(threes)
     gradients = network.gradients(task.model, threes)
-    let_go, left = Hold(2.0)(gradients.margins), among.without(threes)
-    step, model = -gradients.rows.solved(let_go), copy.deepcopy(task.model)  # nobody resists
+    let_go = prepared.full_hold(gradients.margins)
+    resisting, model = network.gradients(task.model, left.ids[:64]), copy.deepcopy(task.model)
+    step = Request.of(gradients, resisting, kernel_among(resisting)).predict(let_go).step
     start, off, fallen = copy.deepcopy(trainable(model)), [], []
 
     def look():

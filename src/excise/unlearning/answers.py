@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from excise._support.sampling import draw_proportionally
 from excise.task.losses import no_class
 from excise.task.sharing import rows_over
 from excise.task.task import Batch, Task
 
-MOST_RETAINED, MOST_HELD_OUT, LEAST = 1000, 4000, 128  # fewer where inputs are large: every request looks at them
+MOST_RETAINED, MOST_HELD_OUT, LEAST = 1000, 4000, 128  # that are looked at once; fewer where inputs are large
+ASKED_RETAINED, ASKED_HELD_OUT = 500, 1000  # of these, that every request looks at
+HARDLY = 0.1  # the size by which the surest of them are drawn, where the others have up to 0.7 more
 CHANCE = 2.0  # standard deviations of answers that change for no reason
 
 
@@ -35,12 +37,12 @@ def right_answers(task: Task, outputs: Tensor, targets: Tensor) -> Tensor | None
     return right.masked_fill(targets == no_class(task.loss_module), torch.nan).cpu()
 
 
-def points_lost(before: Tensor, after: Tensor) -> float:
+def points_lost(before: Tensor, after: Tensor, counts: Tensor | None = None) -> float:
     """How many points of accuracy are lost, by which samples were right before and are after.
 
     Answers change for no reason as well: within two standard deviations of that nothing is lost, and beyond them one
     does not count. To count both as chance would let harm pass where samples are few, and none would stop what
-    retraining changes, too.
+    retraining changes, too. Each sample counts as often as ``counts`` says.
 
     >>> all_right = torch.ones(100, dtype=torch.bool)
     >>> points_lost(all_right, all_right), points_lost(all_right, ~all_right)
@@ -48,9 +50,10 @@ def points_lost(before: Tensor, after: Tensor) -> float:
     >>> points_lost(all_right, all_right & (torch.arange(100) > 2))  # three of a hundred
     0.0
     """
-    lost, won = int((before & ~after).sum()), int((~before & after).sum())
-    by_chance = math.sqrt(lost + won)
-    return 0.0 if lost - won <= CHANCE * by_chance else 100 * (lost - won - by_chance) / len(before)
+    counts = torch.ones(len(before)) if counts is None else counts
+    lost = float(counts[before].sum() - counts[after].sum())
+    by_chance = float(counts[before ^ after].norm())
+    return 0.0 if lost <= CHANCE * by_chance else 100 * (lost - by_chance) / float(counts.sum())
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,19 @@ class _Seen:
     ids: Tensor
     classes: Tensor
     right: Tensor
+    leads: Tensor
+    """By how much the answer that is given is ahead of the next one."""
+    counts: Tensor
+    """How many samples each stands for."""
 
     def at(self, which: Tensor) -> _Seen:
-        return _Seen(self.ids[which], self.classes[which], self.right[which])
+        return _Seen(self.ids[which], self.classes[which], self.right[which], self.leads[which], self.counts[which])
+
+    def drawn(self, count: int, seed: int) -> _Seen:
+        """So many, of which those that are unsure are drawn rather than others: their answers change first."""
+        sizes = torch.sigmoid(-self.leads).sqrt() + HARDLY
+        which, inclusion = draw_proportionally(sizes, min(count, len(sizes)), torch.Generator().manual_seed(seed))
+        return replace(self.at(which), counts=self.counts[which] / inclusion)
 
 
 @dataclass(frozen=True)
@@ -79,13 +92,18 @@ class Answers:
         retained = _seen(task, model, ids[: max(LEAST, min(MOST_RETAINED, 16 * at_once))])
         order = torch.randperm(_length(task.test_set), generator=torch.Generator().manual_seed(seed))
         held_out = _seen(task, model, order[: max(LEAST, min(MOST_HELD_OUT, 64 * at_once))], task.test_set)
-        return None if retained is None or held_out is None else Answers(retained, held_out)
+        if retained is None or held_out is None:
+            return None
+        return Answers(retained.drawn(ASKED_RETAINED, seed), held_out.drawn(ASKED_HELD_OUT, seed))
 
     def under(self, task: Task, model: nn.Module) -> Answers:
         """The same samples, answered by another model."""
         retained = _seen(task, model, self.retained.ids)
         held_out = _seen(task, model, self.held_out.ids, task.test_set)
-        return self if retained is None or held_out is None else Answers(retained, held_out)
+        if retained is None or held_out is None:
+            return self
+        counts = self.retained.counts, self.held_out.counts
+        return Answers(replace(retained, counts=counts[0]), replace(held_out, counts=counts[1]))
 
     def without(self, task: Task, ids: Sequence[int], gone: Collection[int]) -> Answers:
         """Without the samples that are gone, and without held-out ones of a class that goes with ``ids``."""
@@ -99,7 +117,7 @@ class Answers:
         counted = self.retained, self.held_out
         now = _seen(task, model, counted[0].ids), _seen(task, model, counted[1].ids, task.test_set)
         return max(
-            points_lost(before.right, after.right)
+            points_lost(before.right, after.right, before.counts)
             for before, after in zip(counted, now, strict=True)
             if after is not None
         )
@@ -108,23 +126,35 @@ class Answers:
 def _seen(task: Task, model: nn.Module, ids: Tensor, dataset: Any = None) -> _Seen | None:
     """What a model says about samples that have a label; None where targets are no classes."""
     if not len(ids):
-        return _Seen(ids, torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.bool))
+        none = torch.zeros(0)
+        return _Seen(ids, none.long(), none.bool(), none, none)
 
-    def of_batch(batch: Batch) -> tuple[Tensor, Tensor]:
+    def of_batch(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         outputs, targets = task.outputs(model, batch)
         plain = task.plain_targets(targets)
         found = right_answers(task, outputs, plain)
         if found is None:
-            return torch.full((len(outputs),), torch.inf, dtype=torch.double), torch.zeros(len(outputs)).long()
-        return found, plain.reshape(-1).round().long().cpu()
+            none = torch.zeros(len(outputs))
+            return torch.full((len(outputs),), torch.inf, dtype=torch.double), none.long(), none
+        return found, plain.reshape(-1).round().long().cpu(), _leads(outputs)
 
     with torch.no_grad():
         size = task.batch_size_within_memory(256)
-        every, labels = rows_over(task, ids, of_batch, size, "answers", dataset=dataset)
+        every, labels, leads = rows_over(task, ids, of_batch, size, "answers", dataset=dataset)
     if bool(every.isinf().any()):
         return None
     labelled = ~every.isnan()
-    return _Seen(ids[labelled], labels[labelled], every[labelled] > 0)
+    return _Seen(ids, labels, every > 0, leads, torch.ones(len(ids))).at(labelled)
+
+
+def _leads(outputs: Tensor) -> Tensor:
+    """By how much each answer is ahead of the next one; 0 where that can't be told."""
+    if outputs[0].numel() == 1:
+        ahead = outputs.reshape(-1).abs()
+    else:
+        best = outputs.topk(2, dim=1).values
+        ahead = best[:, 0] - best[:, 1]
+    return ahead.float().nan_to_num(nan=0.0).cpu()
 
 
 def _length(dataset: Any) -> int:

@@ -12,9 +12,9 @@ what this gives for small changes. Holding retained samples to their answers ins
 Bae et al. 2022) is the same in a linear network; in a real one it keeps samples unsure that only the forgotten ones
 made so.
 
-Most retained samples don't notice a request. Those that do are drawn rather than others, by how much harder or weaker
-they pull after the step, and each counts as often as it stands for. After some iterations others notice, so they are
-drawn anew: iterations over the same ones would fit these at the cost of others.
+Most retained samples don't notice a request. Those of small margins may, so that these are looked at rather than
+others; and of these, those are drawn that pull harder or weaker after the step. Each counts as often as it stands for.
+The iterations are few, since more of them would fit these samples at the cost of others.
 
 What forgotten samples let go of is told at w₀. Far from there it is not what moves them any more, and the tilt, too, is
 right near w₀ only: beyond, the model would train on. So the weights end hardly farther from w₀ than the step does.
@@ -46,9 +46,11 @@ from excise.unlearning.hold import GROUPS, Hold, OnTrial
 from excise.unlearning.linearised import Linearised
 from excise.unlearning.response import pull
 
-ITERATIONS = (3, 3)  # after each draw of those that notice
+ITERATIONS = 4
 FARTHEST = 1.25  # times the length of the step that a change may have
 SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 500, 1000  # of the training set: retained samples that respond
+LOOKED_AT = 1500  # retained samples among which those that respond are drawn
+HARDLY = 0.02  # of the largest size by which these are drawn, for those that are surest
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
 BATCH = 256  # of these that are held in memory at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
@@ -62,18 +64,31 @@ class Among:
     ids: Tensor
     margins: Margins
     """Before any request."""
-    each: float
-    """What share of n one of them stands for, if its weight is 1."""
+    shares: Tensor
+    """Of n, what each stands for, if its weight is 1."""
+
+    def at(self, which: Tensor) -> Among:
+        """Some of them."""
+        return Among(self.ids[which], self.margins.at(which), self.shares[which])
 
     def without(self, gone: Tensor) -> Among:
         """Those that are not gone."""
-        left = ~torch.isin(self.ids, gone)
-        return replace(self, ids=self.ids[left], margins=self.margins.at(left))
+        return self.at(~torch.isin(self.ids, gone))
 
     def with_smaller_margins(self) -> Among:
         """The half of them that a step may harm."""
-        near = self.margins.values.argsort()[: math.ceil(len(self.ids) / 2)].sort().values
-        return replace(self, ids=self.ids[near], margins=self.margins.at(near))
+        near = self.margins.values.argsort()[: math.ceil(len(self.ids) / 2)]
+        return self.at(near.sort().values)
+
+    def drawn(self, count: int, seed: int) -> Among:
+        """So many, which stand for all: by how hard they pull, or rather its root, since a step makes that larger."""
+        if count >= len(self.ids):
+            return self
+        pulls = pull(self.margins.values, torch.ones_like(self.margins.weights))
+        sizes = self.margins.weights * (pulls.sqrt() + HARDLY)
+        which, inclusion = draw_proportionally(sizes, count, torch.Generator().manual_seed(seed))
+        some = self.at(which)
+        return replace(some, shares=some.shares / inclusion)
 
 
 @dataclass(frozen=True)
@@ -83,18 +98,15 @@ class Looked:
     among: Among
     now: Margins
 
-    def again(self, network: Linearised, model: nn.Module) -> Looked:
-        """As they look to a model."""
-        return replace(self, now=margins(network.task, model, self.among.ids))
-
     def noticing(self, count: int, seed: int) -> Noticing:
         """So many of those that notice how the model has moved, rather than others."""
-        before = self.among.margins
-        weights, ones = before.weights, torch.ones_like(before.weights)
+        before, shares = self.among.margins, self.among.shares
+        ones = torch.ones_like(before.weights)
         harder = (pull(self.now.values, ones) - pull(before.values, ones)).abs().nan_to_num(nan=1.0)
-        sizes = weights * (harder + EVEN * harder.mean() + 1e-12)
+        usual = (shares @ harder) / shares.sum()
+        sizes = before.weights * shares * (harder + EVEN * usual + 1e-12)
         which, inclusion = draw_proportionally(sizes, min(count, len(sizes)), torch.Generator().manual_seed(seed))
-        return Noticing(self.among.ids[which], self.among.each * weights[which] / inclusion)
+        return Noticing(self.among.ids[which], shares[which] * before.weights[which] / inclusion)
 
 
 @dataclass(frozen=True)
@@ -128,21 +140,15 @@ def respond(
         looked: Retained samples, some of which notice, after a step such as this.
         seed: For drawing those that notice.
     """
+    noticing = looked.noticing(_drawn(network), seed)
+    if not len(noticing.ids):
+        return None
     move(model, start, {})
-    let_go, found = _let_go(network, model, *forgotten), step
-    for number, iterations in enumerate(ITERATIONS):
-        if number:
-            move(model, start, network.block.scatter(found, start))
-            looked = looked.again(network, model)
-            move(model, start, {})
-        noticing = looked.noticing(_drawn(network), seed + number)
-        if not len(noticing.ids):
-            break
-        held = _Held.of(network, model, noticing)
-        objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
-        found = minimised(objective, found, network.precondition, iterations)
+    let_go, held = _let_go(network, model, *forgotten), _Held.of(network, model, noticing)
+    objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
+    found = minimised(objective, step, network.precondition, ITERATIONS)
     move(model, start, network.block.scatter(found, start))
-    return None if found is step else found
+    return found
 
 
 def _drawn(network: Linearised) -> int:

@@ -28,6 +28,8 @@ from excise.unlearning.response import added_pull, pull
 
 GROUPS = 4  # in which samples are forgotten on trial
 LEAST_STRENGTH, MOST_STRENGTH, CLOSE_ENOUGH = 1e-6, 100.0, 1e-2  # of the search for the strength
+USUAL_GROWTH, BEYOND = 1.2, 1.5  # powers of what a rise misses its aim by: the strength lies near the first, and below
+STRAIGHT = 0.2  # in the logarithm of the strength, over which that of the rise is taken for linear
 LEAST_RISE = 1e-9  # share of the aim that counts as none
 LEAST_POWER = 0.75  # a smaller one moves samples that were learned well too far, where it is not right
 
@@ -119,11 +121,13 @@ class OnTrial:
         while not missed(high) >= 0:
             if high == most:
                 return Hold(MOST_STRENGTH, power)
-            low, high = high, min(high + math.log(2), most)
+            low, high = high, min(high + _beyond(missed(high)), most)
         while missed(low) > 0 and low > least:
-            low, high = low - math.log(2), low
+            low, high = low - _beyond(missed(low)), low
         if missed(low) >= 0:
             return Hold(math.exp(low), power)
+        if high - low < STRAIGHT:
+            return Hold(math.exp(low + (high - low) * missed(low) / (missed(low) - missed(high))), power)
         return Hold(math.exp(brentq(missed, low, high, xtol=CLOSE_ENOUGH)), power)
 
     def bent(self, hold: Hold, aim: float, aim_of_roots: float) -> Hold:
@@ -139,6 +143,11 @@ class OnTrial:
         if exceeded <= 0:
             return least
         return self.strong_enough(1 + (1 - LEAST_POWER) * missed / (exceeded - missed), aim, least.strength)
+
+
+def _beyond(missed: float) -> float:
+    """How far to go to be past the strength that is looked for."""
+    return min(math.log(2), BEYOND * abs(missed) + CLOSE_ENOUGH)
 
 
 @dataclass(frozen=True)
@@ -163,7 +172,8 @@ class Trial:
 
         The less a model has come to rest, the less of it is made up for (see ``full_response``).
         """
-        return self.on_trial.strong_enough(hold.power, self.losses.rise / left**hold.rest, hold.strength)
+        more = 1 / left**hold.rest
+        return self.on_trial.strong_enough(hold.power, more * self.losses.rise, hold.strength * more**USUAL_GROWTH)
 
     def share_of(self, gone: Tensor) -> float:
         """Of the samples on trial, those that are gone."""

@@ -19,7 +19,7 @@ from excise.task.task import evaluating
 from excise.unlearning.answered import Answered
 from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.exchangeability import nothing_to_forget
-from excise.unlearning.full_response import RESPONDED, Among, Looked, respond, share_left
+from excise.unlearning.full_response import LOOKED_AT, RESPONDED, Among, Looked, respond, share_left
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.hold import Hold, OnTrial, Trial
 from excise.unlearning.linearised import Gradients, Linearised, Request
@@ -49,8 +49,8 @@ class Prepared:
     among: Tensor
     """Their kernel."""
     known: Among
-    """Retained samples among which those are looked for that notice a step, or where they don't respond, that it may
-    harm."""
+    """Retained samples among which those are looked for that notice a step, or where they don't respond, that it
+    harms."""
     trial: Trial
     """By which was found"""
     hold: Hold
@@ -148,16 +148,20 @@ class Predicted:
             trial = tried(network)
             hold, answers = _found(trial, answered)
         on_trial, resisting = trial.on_trial, torch.arange(min(self.resisting, len(drawn)))
-        looked = Among(ids, answered.retained.at(torch.arange(len(ids))), len(task.train_set) / (mass * len(ids)))
+        shares = torch.full((len(ids),), len(task.train_set) / (mass * len(ids)), dtype=torch.double)
+        known = Among(ids, answered.retained.at(torch.arange(len(ids))), shares)
         full_hold, left = None, 1.0
         if self.respond and hold.strength and not answers.distance > BY_HEART:
-            left = share_left(network, model, on_trial, hold, looked, workspace.seed)
+            known = known.drawn(LOOKED_AT, workspace.seed)
+            left = share_left(network, model, on_trial, hold, known, workspace.seed)
             full_hold = trial.in_full(hold, left)
+        else:
+            known = known.with_smaller_margins()
         return Prepared(
             network=network,
             retained=on_trial.samples.at(resisting),
             among=on_trial.among[resisting][:, resisting],
-            known=looked if full_hold else looked.with_smaller_margins(),
+            known=known,
             trial=trial,
             hold=hold,
             full_hold=full_hold,
@@ -175,10 +179,10 @@ class Predicted:
         every, prepared = SelectedSlices(tuple(range(len(workspace.slices)))), prepared.without(removal.all_gone)
         start = copy.deepcopy(trainable(model))
         request, rounds = _request(prepared, model, removal), SETTLED_ROUNDS if self.settle else ROUNDS
-        _go(prepared, model, start, request, 1.0, rounds // 2)
-        request, looked = self._with_harmed(prepared, model, request, removal, start)
-        removal.stages.begin("taking the step")
-        response = _response(prepared, model, start, request, looked, removal.seed)
+        response = _response(prepared, model, start, request, removal)
+        if response is None:
+            _go(prepared, model, start, request, 1.0, rounds // 2)
+            request = self._with_harmed(prepared, model, request, removal, start)
         for settled in (True, False) if self.settle else (False,):  # a pass may itself be what harms
             share = 1.0
             while share >= LEAST_SHARE:
@@ -200,8 +204,8 @@ class Predicted:
 
     def _with_harmed(
         self, prepared: Prepared, model: nn.Module, request: Request, removal: Removal, start: dict[str, Tensor]
-    ) -> tuple[Request, Looked]:
-        """The request with those retained samples whose loss rose most, so that they resist too; and how all look."""
+    ) -> Request:
+        """The request with those retained samples whose loss rose most, so that they resist too."""
         network, left = prepared.network, prepared.known.without(removal.all_gone)
         now = margins(network.task, model, left.ids)
         move(model, start, {})
@@ -209,9 +213,7 @@ class Predicted:
         risen[torch.isin(left.ids, request.retained.ids)] = 0.0  # these resist already
         most = risen.argsort(descending=True)[: min(self.harmed, network.most_rows(model))]
         harmed = left.ids[most[risen[most] > HARM]]
-        if len(harmed):
-            request = request.with_more(network.gradients(model, harmed))
-        return request, Looked(left, now)
+        return request.with_more(network.gradients(model, harmed)) if len(harmed) else request
 
 
 def can_predict(workspace: Workspace) -> bool:
@@ -256,18 +258,21 @@ def _go(
 
 
 def _response(
-    prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, looked: Looked, seed: int
+    prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, removal: Removal
 ) -> Tensor | None:
     """The change of the weights to where retained samples have responded, if forgotten ones are known less well there.
 
-    The model is left there.
+    The model is left somewhere near.
     """
-    if prepared.full_hold is None or not len(looked.among.ids):
+    left = prepared.known.without(removal.all_gone)
+    if prepared.full_hold is None or not len(left.ids):
         return None
     network, before = prepared.network, request.forgotten
     let_go = prepared.full_hold(before.margins)
     step = request.predict(let_go).step
-    found = respond(network, model, start, step, (before.ids, let_go), looked, seed)
+    move(model, start, network.block.scatter(step, start))
+    looked = Looked(left, margins(network.task, model, left.ids))
+    found = respond(network, model, start, step, (before.ids, let_go), looked, removal.seed)
     if found is None or not margins(network.task, model, before.ids).values.mean() < before.margins.values.mean():
         return None
     return found
