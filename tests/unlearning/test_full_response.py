@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
-from excise import InputError, Predicted, Unlearner, fit
+from excise import InputError, NothingForgotten, Predicted, Unlearner, fit
 from excise.curvature.margins import margin_of, margins
 from excise.slices.slices import find_slices
 from excise.task.ids import all_but
 from excise.task.parameters import move, trainable
 from excise.training.retraining import fresh
 from excise.unlearning import full_response, predicted
-from excise.unlearning.full_response import LEAST_LEFT, Among, Looked, Noticing, respond, share_left
+from excise.unlearning.full_response import LEAST_LEFT, Among, Looked, Noticing, loss_of, respond, share_left
 from excise.unlearning.hold import LEAST_POWER, Hold, OnTrial
 from excise.unlearning.linearised import Linearised, Request, kernel_among
 
@@ -62,7 +62,7 @@ def responded(task, network, let_go, looked, start_at=None):
 
 def test_it_goes_to_the_minimum_of_the_slow_objective(task, network, monkeypatch):
     """Five samples are held, with counts of their own; scipy minimises what the docstring says, in double precision."""
-    monkeypatch.setattr(full_response, "ITERATIONS", 200)
+    monkeypatch.setattr(full_response, "ITERATIONS", (200,))
     held, counts, let_go = torch.arange(20, 25), torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15]), torch.linspace(1, 3, 10)
     damped = replace(network, damping=1.0)  # so that there is one minimum only: the loss of a network bends both ways
     double = copy.deepcopy(task.model).double()
@@ -98,7 +98,7 @@ def test_where_nothing_is_let_go_of_a_model_stays_as_it_is(task, network, among)
 
 def test_it_is_the_newton_step_where_little_is_let_go_of(task, network, monkeypatch):
     """Fifty samples notice, and their true second derivatives are dense: (H + δI)⁻¹ times what was let go of."""
-    monkeypatch.setattr(full_response, "ITERATIONS", 100)
+    monkeypatch.setattr(full_response, "ITERATIONS", (100,))
     some, even = torch.arange(50), torch.full((50,), 1 / 50)
     damped, let_go = replace(network, damping=1.0), torch.full((10,), 0.05)
     found = responded(task, damped, let_go, Always(Noticing(some, even)))
@@ -154,6 +154,19 @@ def test_the_draw_is_unbiased(among):
     means = torch.stack([one.counts @ figure[one.ids] for one in drawn])
     assert all(abs(len(one.ids) - 40) <= 1 for one in drawn)
     assert float(means.mean()) == pytest.approx(1.5, abs=4 * float(means.std()) / 200**0.5)
+
+
+@pytest.mark.parametrize("power", [1.0, 0.75, 0.0])
+def test_retained_samples_pull_as_the_hold_has_it(power):
+    at = torch.linspace(-100, 30, 27, dtype=torch.double).requires_grad_()
+    slopes = torch.autograd.grad(loss_of(at, power).sum(), at)[0]
+    pulls = torch.sigmoid(-at.detach())
+    inside = at.detach() > -full_response.MOST_MARGIN
+    truth = -power * pulls - (1 - power) * pulls.sqrt()
+    assert torch.allclose(slopes[inside], truth[inside])
+    assert slopes.isfinite().all()
+    if power == 0.75:  # nearly what forgotten samples let go of
+        assert torch.allclose(-truth[inside], pulls[inside] ** 0.75, atol=0.05)
 
 
 def test_those_that_are_looked_at_stand_for_all(among):
@@ -323,7 +336,7 @@ def test_the_less_a_model_has_come_to_rest_the_less_its_hold_is_strengthened(tas
     assert stronger[2] == pytest.approx(1, abs=0.01)
 
 
-def test_samples_with_wrong_labels_do_not_tell_how_they_are_held(task):
+def test_samples_with_wrong_labels_do_not_tell_how_they_are_held(task, monkeypatch):
     """Forgotten on trial they have more loss than any held-out sample, so that the hold would look strong enough."""
     labels, wrong = task.targets.clone(), list(range(20))
     labels[wrong] = (labels[wrong] + 3) % 10
@@ -332,12 +345,33 @@ def test_samples_with_wrong_labels_do_not_tell_how_they_are_held(task):
     spoilt = start.with_model(fit(start.with_model(fresh(task.model, 1)), epochs=60, lr=0.1, seed=1).model)
     prepared = Unlearner(spoilt, Predicted()).prepare()._prepared
     gone = torch.tensor(wrong)
-    without = prepared.without(gone)
+    without = prepared.without(spoilt.model, gone)
     assert without.full_hold.strength > prepared.full_hold.strength
     assert not torch.isin(prepared.trial.without(gone).on_trial.samples.ids, gone).any()
     assert float(prepared.trial.without(gone).on_trial.shares.sum()) == pytest.approx(1, abs=0.2)
+    monkeypatch.setattr(predicted, "MUCH_STRONGER", 1.0)
+    damped = prepared.without(spoilt.model, gone)
+    assert damped.network.damping < prepared.network.damping  # which they had spoilt as well
+    assert abs(np.log(damped.hold.strength)) < abs(np.log(without.hold.strength))
+    assert damped.among.shape == (len(damped.retained), len(damped.retained))
+    assert not torch.isin(damped.retained.ids, gone).any()
     few = prepared.trial.on_trial.samples.ids[:1]
-    assert prepared.without(few) is prepared
+    assert prepared.without(spoilt.model, few) is prepared
+
+
+def test_wrong_labels_that_were_not_learned_do_not_hide_that_others_are_known(task):
+    """Their losses are so large that the mean over retained samples is above that of held-out ones."""
+    labels, wrong = task.targets.clone(), list(range(30))
+    labels[wrong] = (labels[wrong] + 3) % 10
+    spoilt = replace(task, train_set=TensorDataset(task.train_set.tensors[0], labels))
+    unlearner = Unlearner(spoilt, Predicted()).prepare()
+    prepared = unlearner._prepared
+    assert prepared.hold.strength == 0
+    assert prepared.known_loss > prepared.held_out_loss
+    with pytest.raises(NothingForgotten, match="knows the first no better"):
+        unlearner.forget([100, 101])
+    done = unlearner.forget(wrong)
+    assert done.forget_loss[1] > done.forget_loss[0]
 
 
 def test_it_says_so(task):

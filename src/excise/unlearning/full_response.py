@@ -5,7 +5,8 @@ From there a few iterations go towards the minimum over the weights w of
 
     Σ (ℓ - ∇ℓ(w₀) · (w - w₀)) / n + δ/2 ‖w - w₀‖² + Σ l ∇φ · (w - w₀) / n.
 
-The first sum is over retained samples. Their loss is tilted, so that it has no slope where the model is: a training
+The first sum is over retained samples. Their loss ℓ is the one by which they pull as the hold has it (cross-entropy,
+where all has come to rest). It is tilted, so that it has no slope where the model is: a training
 that was stopped early, or made on crops of the samples, is neither taken up again nor undone, and where nothing is
 forgotten nothing moves. The second sum is over forgotten samples, which let go of l (see ``hold``). A Newton step is
 what this gives for small changes. Holding retained samples to their answers instead (the proximal Bregman response of
@@ -14,7 +15,7 @@ made so.
 
 Most retained samples don't notice a request. Those of small margins may, so that these are looked at rather than
 others; and of these, those are drawn that pull harder or weaker after the step. Each counts as often as it stands for.
-The iterations are few, since more of them would fit these samples at the cost of others.
+After some iterations others are drawn, and there are few in all: more would fit these samples at the cost of others.
 
 What forgotten samples let go of is told at w₀. Far from there it is not what moves them any more, and the tilt, too, is
 right near w₀ only: beyond, the model would train on. So the weights end hardly farther from w₀ than the step does.
@@ -46,7 +47,7 @@ from excise.unlearning.hold import GROUPS, Hold, OnTrial
 from excise.unlearning.linearised import Linearised
 from excise.unlearning.response import pull
 
-ITERATIONS = 4
+ITERATIONS = (3, 2)  # for each draw of those that notice
 FARTHEST = 1.25  # times the length of the step that a change may have
 SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 500, 1000  # of the training set: retained samples that respond
 LOOKED_AT = 1500  # retained samples among which those that respond are drawn
@@ -54,6 +55,7 @@ HARDLY = 0.02  # of the largest size by which these are drawn, for those that ar
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
 BATCH = 256  # of these that are held in memory at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
+MOST_MARGIN = 80.0  # beyond which a negative one counts as this one, since its exponential is too large
 RESPONDED = "retained samples responded in full, which brings back what the step harms"
 
 
@@ -126,6 +128,7 @@ def respond(
     forgotten: tuple[Tensor, Tensor],
     looked: Looked,
     seed: int,
+    power: float = 1.0,
 ) -> Tensor | None:
     """Move a model from its start by a step, and from there to where retained samples have responded.
 
@@ -139,14 +142,18 @@ def respond(
         forgotten: Samples, and what each lets go of.
         looked: Retained samples, some of which notice, after a step such as this.
         seed: For drawing those that notice.
+        power: γ of the hold.
     """
-    noticing = looked.noticing(_drawn(network), seed)
-    if not len(noticing.ids):
-        return None
     move(model, start, {})
-    let_go, held = _let_go(network, model, *forgotten), _Held.of(network, model, noticing)
-    objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
-    found = minimised(objective, step, network.precondition, ITERATIONS)
+    let_go, found = _let_go(network, model, *forgotten), step
+    for number, iterations in enumerate(ITERATIONS):
+        noticing = looked.noticing(_drawn(network), seed + number)
+        if not len(noticing.ids):
+            return None
+        move(model, start, {})
+        held = _Held.of(network, model, noticing, power)
+        objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
+        found = minimised(objective, found, network.precondition, iterations)
     move(model, start, network.block.scatter(found, start))
     return found
 
@@ -161,21 +168,32 @@ class _Held:
     """Retained samples that notice; their loss before, and its gradient."""
 
     noticing: Noticing
+    power: float
     loss: float
     slope: Tensor
 
     @staticmethod
-    def of(network: Linearised, model: nn.Module, noticing: Noticing) -> _Held:
-        return _Held(noticing, *_loss(network, model, noticing))
+    def of(network: Linearised, model: nn.Module, noticing: Noticing, power: float) -> _Held:
+        return _Held(noticing, power, *_loss(network, model, noticing, power))
 
 
-def _loss(network: Linearised, model: nn.Module, noticing: Noticing) -> Value:
+def loss_of(margins: Tensor, power: float) -> Tensor:
+    """The loss of retained samples, whose slope is -γ r - (1 - γ) √r: nearly the r^γ that forgotten ones let go of.
+
+    >>> [round(loss_of(torch.zeros(1), power).item(), 4) for power in (1.0, 0.0)]  # log 2, and 2 asinh 1
+    [0.6931, 1.7627]
+    """
+    rooted = 2 * torch.asinh(torch.exp(-margins.clamp(min=-MOST_MARGIN) / 2)) if power < 1 else 0.0
+    return power * functional.softplus(-margins) + (1 - power) * rooted
+
+
+def _loss(network: Linearised, model: nn.Module, noticing: Noticing, power: float) -> Value:
     """Of these samples, and its gradient; they are read anew each time, as memory may not hold all of them."""
     values, slopes = [], []
     for some, batch in _batches(network, noticing.ids):
         with torch.enable_grad():
             outputs, targets = network.task.outputs(model, batch)
-            losses = functional.softplus(-margin_of(outputs, network.task.plain_targets(targets)))
+            losses = loss_of(margin_of(outputs, network.task.plain_targets(targets)), power)
         counted = noticing.counts[some].to(losses)
         values.append(float(losses.detach().double() @ counted.double()))
         slopes.append(_gradient(network, model, losses, counted))
@@ -200,7 +218,7 @@ class _Objective:
         if change.norm() > self.farthest:
             return math.inf, change
         move(self.model, self.start, network.block.scatter(change, self.start))
-        loss, slope = _loss(network, self.model, self.held.noticing)
+        loss, slope = _loss(network, self.model, self.held.noticing, self.held.power)
         tilt = self.let_go - self.held.slope
         value = loss - self.held.loss + network.damping / 2 * float(change @ change) + float(tilt @ change)
         return value, slope + network.damping * change + tilt
@@ -216,7 +234,10 @@ def share_left(network: Linearised, model: nn.Module, on_trial: OnTrial, hold: H
     predicted = on_trial.request(group).predict(let_go)
     move(trial, start, network.block.scatter(predicted.step, start))
     looked = Looked(left, margins(network.task, trial, left.ids))
-    if not len(left.ids) or respond(network, trial, start, predicted.step, (ids, let_go), looked, seed) is None:
+    if (
+        not len(left.ids)
+        or respond(network, trial, start, predicted.step, (ids, let_go), looked, seed, hold.power) is None
+    ):
         return 1.0
     said = float(shares @ (replace(before, values=predicted.margins).losses - before.losses))
     risen = float(shares @ (margins(network.task, trial, ids).losses - before.losses))

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from scipy.optimize import brentq
-from torch import Tensor
+from torch import Tensor, nn
 
 from excise.curvature.margins import Margins
 from excise.unlearning.exchangeability import Known
-from excise.unlearning.linearised import Gradients, Request, kernel_among
+from excise.unlearning.linearised import Gradients, Linearised, Request, kernel_among
 from excise.unlearning.response import added_pull, pull
 
 GROUPS = 4  # in which samples are forgotten on trial
@@ -174,6 +174,11 @@ class Trial:
         """
         more = 1 / left**hold.rest
         return self.on_trial.strong_enough(hold.power, more * self.losses.rise, hold.strength * more**USUAL_GROWTH)
+
+    def by(self, network: Linearised, model: nn.Module) -> Trial:
+        """The same samples in another linear network."""
+        samples = network.gradients(model, self.on_trial.samples.ids)
+        return replace(self, on_trial=OnTrial.of(samples, self.on_trial.shares))
 
     def share_of(self, gone: Tensor) -> float:
         """Of the samples on trial, those that are gone."""

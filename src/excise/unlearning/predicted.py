@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ SETTLED_ROUNDS = 2  # the same, where a pass follows
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
 BY_DAMPING, MOST_CHANGE = 1.6, 10.0  # the hold grows by about the 0.6th power of the damping, which may change so much
 FEW = 0.03  # share of the samples on trial that a request may take, and still leave the others to speak for all
+MUCH_STRONGER = 1.5  # times the hold that all tell, from which on the request's samples have spoilt that
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
 LITTLE_SHORTER = 0.85  # the same of a response, of which a part costs nothing
 
@@ -68,13 +69,21 @@ class Prepared:
         """Whether the model knows its samples so well that a linear network says nothing about them."""
         return self.answers.distance > BY_HEART
 
-    def without(self, gone: Tensor) -> Prepared:
+    def without(self, model: nn.Module, gone: Tensor) -> Prepared:
         """The same by samples that stay, where some of those on trial go: wrong labels would tell a weaker hold."""
         if self.full_hold is None or self.trial.share_of(gone) < FEW:
             return self
-        stay = self.trial.without(gone)
+        stay, made = self.trial.without(gone), self
         found = stay.bent(stay.hold(self.hold.strength)) if len(stay.on_trial.samples) else Hold(0.0)
-        return replace(self, hold=found, full_hold=stay.in_full(found, self.left)) if found.strength else self
+        if not found.strength:
+            return self
+        if found.strength > MUCH_STRONGER * self.hold.strength:  # so that the damping, too, is wrong
+            network = self.network.damped(self.network.damping * _less_damped(found))
+            stay = stay.by(network, model)
+            found = stay.bent(stay.hold())
+            resisting = torch.arange(min(len(self.retained), len(stay.on_trial.samples)))
+            made = replace(self, network=network, **_resisting(stay.on_trial, resisting))
+        return replace(made, hold=found, full_hold=stay.in_full(found, self.left))
 
 
 @register("predicted")
@@ -159,8 +168,7 @@ class Predicted:
             known = known.with_smaller_margins()
         return Prepared(
             network=network,
-            retained=on_trial.samples.at(resisting),
-            among=on_trial.among[resisting][:, resisting],
+            **_resisting(on_trial, resisting),
             known=known,
             trial=trial,
             hold=hold,
@@ -173,10 +181,10 @@ class Predicted:
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
         """Move the model to the predicted answers, or as near as the guard allows."""
-        if prepared.hold.strength == 0:
-            raise nothing_to_forget(prepared.known_loss, prepared.held_out_loss)
         removal.stages.begin("predicting answers")
-        every, prepared = SelectedSlices(tuple(range(len(workspace.slices)))), prepared.without(removal.all_gone)
+        if prepared.hold.strength == 0:
+            prepared = self._anew(workspace, prepared, model, removal)
+        every, prepared = SelectedSlices(tuple(range(len(workspace.slices)))), prepared.without(model, removal.all_gone)
         start = copy.deepcopy(trainable(model))
         request, rounds = _request(prepared, model, removal), SETTLED_ROUNDS if self.settle else ROUNDS
         response = _response(prepared, model, start, request, removal)
@@ -201,6 +209,15 @@ class Predicted:
                     return Applied(set(every.numbers), {}, share, said, losses)
                 share *= SHORTER if response is None else LITTLE_SHORTER
         raise nothing_forgotten(workspace, every, removal, "step")
+
+    def _anew(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Prepared:
+        """Prepared by samples that stay: wrong labels of the request may hide that the others are known too well."""
+        stay = prepared.trial.losses.without(removal.all_gone)
+        if len(stay.ids) and stay.rise > 0:
+            prepared = self.prepare_from(workspace, model, stay.ids, Answered.by(workspace, model, stay.ids))
+        if prepared.hold.strength == 0:
+            raise nothing_to_forget(prepared.known_loss, prepared.held_out_loss)
+        return prepared
 
     def _with_harmed(
         self, prepared: Prepared, model: nn.Module, request: Request, removal: Removal, start: dict[str, Tensor]
@@ -228,6 +245,11 @@ def _found(trial: Trial, answered: Answered) -> tuple[Hold, HeldOutAnswers]:
     hold, on_trial = trial.hold(), trial.on_trial
     answers = HeldOutAnswers(answered.held_out, on_trial.forgotten(hold).values, on_trial.shares)
     return hold if answers.distance > BY_HEART else trial.bent(hold), answers
+
+
+def _resisting(on_trial: OnTrial, which: Tensor) -> dict[str, Any]:
+    """Those of the samples on trial that resist in a request, and their kernel."""
+    return {"retained": on_trial.samples.at(which), "among": on_trial.among[which][:, which]}
 
 
 def _less_damped(hold: Hold) -> float:
@@ -272,7 +294,7 @@ def _response(
     step = request.predict(let_go).step
     move(model, start, network.block.scatter(step, start))
     looked = Looked(left, margins(network.task, model, left.ids))
-    found = respond(network, model, start, step, (before.ids, let_go), looked, removal.seed)
+    found = respond(network, model, start, step, (before.ids, let_go), looked, removal.seed, prepared.full_hold.power)
     if found is None or not margins(network.task, model, before.ids).values.mean() < before.margins.values.mean():
         return None
     return found
