@@ -247,6 +247,29 @@ def test_forgotten_samples_go_to_retraining_also_of_a_model_that_was_not_trained
     assert off[1] < 0.8 * off[0]
 
 
+def test_a_response_goes_as_far_as_held_out_samples_say(task, network, among):
+    """Wherever it ends, held-out samples have less loss there than at the other points that are tried."""
+    threes = (task.targets == 3).nonzero()[:15, 0]
+    gradients, left = network.gradients(task.model, threes), among.without(threes)
+    let_go = Hold(1.0)(gradients.margins)
+    unseen = Among(torch.arange(600), margins(task, task.model, range(600), task.test_set), torch.ones(600).double())
+    ends = []
+    for held_out in (None, unseen, replace(unseen, shares=-unseen.shares)):  # the last wants the most loss
+        model, start = copy.deepcopy(task.model), copy.deepcopy(trainable(task.model))
+        step = -gradients.rows.solved(let_go)
+        move(model, start, network.block.scatter(step, start))
+        looked = Looked(left, margins(task, model, left.ids))
+        ends.append(respond(network, model, start, step, (threes, let_go), looked, 0, unseen=held_out))
+        assert torch.allclose(network.block.gather(trainable(model)), network.block.gather(start) + ends[-1], atol=1e-5)
+    points = [torch.lerp(step, ends[0], share) for share in full_response.SHARES]
+    losses = []
+    for point in points:
+        move(model, start, network.block.scatter(point, start))
+        losses.append(float(margins(task, model, range(600), task.test_set).losses.mean()))
+    assert torch.allclose(ends[1], points[losses.index(min(losses))])
+    assert torch.allclose(ends[2], points[losses.index(max(losses))])
+
+
 def test_a_response_by_which_samples_are_known_better_is_left_out(task, monkeypatch):
     def surer(network, model, start, step, *_):
         move(model, start, network.block.scatter(-step, start))

@@ -17,6 +17,10 @@ Most retained samples don't notice a request. Those of small margins may, so tha
 others; and of these, those are drawn that pull harder or weaker after the step. Each counts as often as it stands for.
 After some iterations others are drawn, and there are few in all: more would fit these samples at the cost of others.
 
+Where few samples are left that the model is unsure of, retained ones could become ever surer, as no training would make
+them. So the response goes no farther than held-out samples say: of some points on the way from the step to it, the one
+is taken at which their loss is least.
+
 What forgotten samples let go of is told at w₀. Far from there it is not what moves them any more, and the tilt, too, is
 right near w₀ only: beyond, the model would train on. So the weights end hardly farther from w₀ than the step does.
 
@@ -52,6 +56,8 @@ FARTHEST = 1.25  # times the length of the step that a change may have
 SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 500, 1000  # of the training set: retained samples that respond
 LOOKED_AT = 1500  # retained samples among which those that respond are drawn
 HARDLY = 0.02  # of the largest size by which these are drawn, for those that are surest
+HELD_OUT = 500  # samples that tell how much of a response helps
+SHARES = (1.0, 0.7, 0.4)  # of a response, the first of which is taken where they are alike
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
 BATCH = 256  # of these that are held in memory at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
@@ -129,6 +135,7 @@ def respond(
     looked: Looked,
     seed: int,
     power: float = 1.0,
+    unseen: Among | None = None,
 ) -> Tensor | None:
     """Move a model from its start by a step, and from there to where retained samples have responded.
 
@@ -143,6 +150,7 @@ def respond(
         looked: Retained samples, some of which notice, after a step such as this.
         seed: For drawing those that notice.
         power: γ of the hold.
+        unseen: Held-out samples, by which it is seen how far to go; without them it is all the way.
     """
     move(model, start, {})
     let_go, found = _let_go(network, model, *forgotten), step
@@ -154,8 +162,24 @@ def respond(
         held = _Held.of(network, model, noticing, power)
         objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
         found = minimised(objective, found, network.precondition, iterations)
+    if unseen is not None:
+        found = _as_far_as_helps(network, model, start, (step, found), unseen)
     move(model, start, network.block.scatter(found, start))
     return found
+
+
+def _as_far_as_helps(
+    network: Linearised, model: nn.Module, start: dict[str, Tensor], ends: tuple[Tensor, Tensor], unseen: Among
+) -> Tensor:
+    """Of the points between a step and the response to it, the one at which held-out samples have the least loss."""
+    step, found = ends
+
+    def loss_at(share: float) -> float:
+        move(model, start, network.block.scatter(torch.lerp(step, found, share), start))
+        seen = margins(network.task, model, unseen.ids, network.task.test_set)
+        return float(unseen.shares @ seen.losses.nan_to_num(nan=torch.inf))
+
+    return torch.lerp(step, found, min(SHARES, key=loss_at))
 
 
 def _drawn(network: Linearised) -> int:
@@ -224,7 +248,15 @@ class _Objective:
         return value, slope + network.damping * change + tilt
 
 
-def share_left(network: Linearised, model: nn.Module, on_trial: OnTrial, hold: Hold, among: Among, seed: int) -> float:
+def share_left(
+    network: Linearised,
+    model: nn.Module,
+    on_trial: OnTrial,
+    hold: Hold,
+    among: Among,
+    seed: int,
+    unseen: Among | None = None,
+) -> float:
     """Of the loss by which a linear network says that forgotten samples rise, what is left when others respond."""
     trial, start, samples = copy.deepcopy(model), copy.deepcopy(trainable(model)), on_trial.samples
     together = min(len(samples) // 2, max(len(samples) // GROUPS, int(MOST_OF_SET * len(network.task.train_set))))
@@ -236,7 +268,7 @@ def share_left(network: Linearised, model: nn.Module, on_trial: OnTrial, hold: H
     looked = Looked(left, margins(network.task, trial, left.ids))
     if (
         not len(left.ids)
-        or respond(network, trial, start, predicted.step, (ids, let_go), looked, seed, hold.power) is None
+        or respond(network, trial, start, predicted.step, (ids, let_go), looked, seed, hold.power, unseen) is None
     ):
         return 1.0
     said = float(shares @ (replace(before, values=predicted.margins).losses - before.losses))

@@ -19,7 +19,7 @@ from excise.task.task import evaluating
 from excise.unlearning.answered import Answered
 from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.exchangeability import nothing_to_forget
-from excise.unlearning.full_response import LOOKED_AT, RESPONDED, Among, Looked, respond, share_left
+from excise.unlearning.full_response import HELD_OUT, LOOKED_AT, RESPONDED, Among, Looked, respond, share_left
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.hold import Hold, OnTrial, Trial
 from excise.unlearning.linearised import Gradients, Linearised, Request
@@ -52,6 +52,8 @@ class Prepared:
     known: Among
     """Retained samples among which those are looked for that notice a step, or where they don't respond, that it
     harms."""
+    unseen: Among
+    """Held-out samples that tell how far a response goes."""
     trial: Trial
     """By which was found"""
     hold: Hold
@@ -159,10 +161,12 @@ class Predicted:
         on_trial, resisting = trial.on_trial, torch.arange(min(self.resisting, len(drawn)))
         shares = torch.full((len(ids),), len(task.train_set) / (mass * len(ids)), dtype=torch.double)
         known = Among(ids, answered.retained.at(torch.arange(len(ids))), shares)
+        even = torch.full((len(answered.held_out),), 1 / len(answered.held_out), dtype=torch.double)
+        unseen = Among(answered.held_out_ids, answered.held_out, even).drawn(HELD_OUT, workspace.seed)
         full_hold, left = None, 1.0
         if self.respond and hold.strength and not answers.distance > BY_HEART:
             known = known.drawn(LOOKED_AT, workspace.seed)
-            left = share_left(network, model, on_trial, hold, known, workspace.seed)
+            left = share_left(network, model, on_trial, hold, known, workspace.seed, unseen)
             full_hold = trial.in_full(hold, left)
         else:
             known = known.with_smaller_margins()
@@ -170,6 +174,7 @@ class Predicted:
             network=network,
             **_resisting(on_trial, resisting),
             known=known,
+            unseen=unseen,
             trial=trial,
             hold=hold,
             full_hold=full_hold,
@@ -294,7 +299,8 @@ def _response(
     step = request.predict(let_go).step
     move(model, start, network.block.scatter(step, start))
     looked = Looked(left, margins(network.task, model, left.ids))
-    found = respond(network, model, start, step, (before.ids, let_go), looked, removal.seed, prepared.full_hold.power)
+    forgotten, power = (before.ids, let_go), prepared.full_hold.power
+    found = respond(network, model, start, step, forgotten, looked, removal.seed, power, prepared.unseen)
     if found is None or not margins(network.task, model, before.ids).values.mean() < before.margins.values.mean():
         return None
     return found
