@@ -261,13 +261,31 @@ def test_a_response_goes_as_far_as_held_out_samples_say(task, network, among):
         looked = Looked(left, margins(task, model, left.ids))
         ends.append(respond(network, model, start, step, (threes, let_go), looked, 0, unseen=held_out))
         assert torch.allclose(network.block.gather(trainable(model)), network.block.gather(start) + ends[-1], atol=1e-5)
-    points = [torch.lerp(step, ends[0], share) for share in full_response.SHARES]
+    points = [torch.lerp(step, ends[0], share) for share in (1.0, *full_response.SHARES)]
     losses = []
     for point in points:
         move(model, start, network.block.scatter(point, start))
         losses.append(float(margins(task, model, range(600), task.test_set).losses.mean()))
     assert torch.allclose(ends[1], points[losses.index(min(losses))])
     assert torch.allclose(ends[2], points[losses.index(max(losses))])
+
+
+def test_what_chance_explains_does_not_shorten_a_response(task, network, among, monkeypatch):
+    threes = (task.targets == 3).nonzero()[:15, 0]
+    gradients, left = network.gradients(task.model, threes), among.without(threes)
+    unseen = Among(torch.arange(600), margins(task, task.model, range(600), task.test_set), -torch.ones(600).double())
+    ends = []
+    for chance in (0.0, 1e6):
+        monkeypatch.setattr(full_response, "CHANCE", chance)
+        model, start = copy.deepcopy(task.model), copy.deepcopy(trainable(task.model))
+        step = -gradients.rows.solved(Hold(1.0)(gradients.margins))
+        move(model, start, network.block.scatter(step, start))
+        looked, let_go = Looked(left, margins(task, model, left.ids)), Hold(1.0)(gradients.margins)
+        ends.append(
+            [respond(network, model, start, step, (threes, let_go), looked, 0, unseen=u) for u in (None, unseen)]
+        )
+    assert not torch.allclose(*ends[0])
+    assert torch.equal(*ends[1])
 
 
 def test_a_response_by_which_samples_are_known_better_is_left_out(task, monkeypatch):

@@ -18,8 +18,8 @@ others; and of these, those are drawn that pull harder or weaker after the step.
 After some iterations others are drawn, and there are few in all: more would fit these samples at the cost of others.
 
 Where few samples are left that the model is unsure of, retained ones could become ever surer, as no training would make
-them. So the response goes no farther than held-out samples say: of some points on the way from the step to it, the one
-is taken at which their loss is least.
+them. So the response goes no farther than held-out samples say: of some points on the way from the step to it, one is
+taken where their loss is less by more than chance.
 
 What forgotten samples let go of is told at w₀. Far from there it is not what moves them any more, and the tilt, too, is
 right near w₀ only: beyond, the model would train on. So the weights end hardly farther from w₀ than the step does.
@@ -57,7 +57,7 @@ SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 500, 1000  # of the training set: 
 LOOKED_AT = 1500  # retained samples among which those that respond are drawn
 HARDLY = 0.02  # of the largest size by which these are drawn, for those that are surest
 HELD_OUT = 500  # samples that tell how much of a response helps
-SHARES = (1.0, 0.7, 0.4)  # of a response, the first of which is taken where they are alike
+SHARES, CHANCE = (0.7, 0.4), 1.0  # of it that are tried, and standard deviations by which they must be better
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
 BATCH = 256  # of these that are held in memory at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
@@ -171,15 +171,20 @@ def respond(
 def _as_far_as_helps(
     network: Linearised, model: nn.Module, start: dict[str, Tensor], ends: tuple[Tensor, Tensor], unseen: Among
 ) -> Tensor:
-    """Of the points between a step and the response to it, the one at which held-out samples have the least loss."""
-    step, found = ends
+    """The response, or where held-out samples clearly have less loss, a point on the way there from the step."""
 
-    def loss_at(share: float) -> float:
-        move(model, start, network.block.scatter(torch.lerp(step, found, share), start))
-        seen = margins(network.task, model, unseen.ids, network.task.test_set)
-        return float(unseen.shares @ seen.losses.nan_to_num(nan=torch.inf))
+    def losses_at(share: float) -> Tensor:
+        move(model, start, network.block.scatter(torch.lerp(*ends, share), start))
+        return margins(network.task, model, unseen.ids, network.task.test_set).losses
 
-    return torch.lerp(step, found, min(SHARES, key=loss_at))
+    after, best, most = losses_at(1.0), 1.0, 0.0
+    for share in SHARES:
+        less = after - losses_at(share)
+        gained = float(unseen.shares @ less)
+        by_chance = float((unseen.shares * (less - gained / unseen.shares.sum())).norm())
+        if gained > max(most, CHANCE * by_chance):
+            best, most = share, gained
+    return torch.lerp(*ends, best)
 
 
 def _drawn(network: Linearised) -> int:
