@@ -5,6 +5,10 @@ import multiprocessing
 import os
 import pickle
 import warnings
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,10 +18,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Task
-from excise.task.hashing import hash_of_model
+from excise.task.hashing import described, hash_of_model
 from excise.training import model_cache
 from excise.training.loop import Fitted
-from excise.training.model_cache import DamagedWarning, NotKeptWarning, kept_model
+from excise.training.model_cache import DamagedWarning, NotKeptWarning, content_key, kept_model
 from excise.training.retraining import retrain
 
 
@@ -198,3 +202,44 @@ def test_two_processes_on_one_cache_both_end_with_valid_models(tmp_path):
         kept = [retrain(task(tmp_path), [1], seed=seed, cache=tmp_path / "cache") for seed in range(CALLS)]
     assert all(found.from_cache for found in kept)
     assert [hash_of_model(found.model) for found in kept] == one
+
+
+# ---- options that a recipe reads
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    rate: float = 0.1
+
+
+@dataclass(frozen=True)
+class Options:
+    epochs: int = 3
+    widths: tuple[int, ...] | list[int] = (8,)
+    optimiser: Optimiser = Optimiser()
+    train: Callable[..., None] = print  # says nothing by itself
+
+
+def key(options):
+    def recipe(ids, seed):
+        return options.epochs, options.optimiser, ids, seed
+
+    data = TensorDataset(torch.ones(4, 3), torch.zeros(4, dtype=torch.long))
+    return content_key(Task(nn.Linear(3, 2), nn.CrossEntropyLoss(), data), described(recipe))
+
+
+@pytest.mark.parametrize("kind", [Options, lambda **told: Namespace(**vars(Options(**told)))])
+def test_recipes_with_other_options_are_others(kind):
+    """Else the model of one would be taken for one of the other, and an audit would go by it."""
+    same, *others = (
+        key(kind(**told))
+        for told in ({}, {"epochs": 4}, {"widths": (9,)}, {"widths": [8, 8]}, {"optimiser": Optimiser(0.2)})
+    )
+    assert same == key(kind())
+    assert len({same, *others}) == 5
+
+
+def test_options_that_hold_themselves_do_not_hang():
+    around = SimpleNamespace(epochs=3)
+    around.again = around
+    assert key(around) == key(around)

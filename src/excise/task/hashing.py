@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 OF_NUMPY = (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8)  # the same bytes, in fewer steps
+DEEPEST = 4  # options within options that are told
 PLAIN = bool | int | float | complex | str | bytes | Path | None
 
 
@@ -84,9 +87,21 @@ def _names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     # a list is most often one that a recipe writes down in what it did
-    return {name: value for name, value in values.items() if not isinstance(value, list) and _is_plain(value)}
+    told = {name: _options(value, depth) for name, value in values.items() if depth or not isinstance(value, list)}
+    return {name: value for name, value in told.items() if _is_plain(value)}
+
+
+def _options(value: Any, depth: int) -> Any:
+    """Of an object that holds options, such as a dataclass or parsed arguments, those that are plain."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        held = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    elif isinstance(value, SimpleNamespace | Namespace):
+        held = vars(value)
+    else:
+        return value
+    return _plain(held, depth + 1) if depth < DEEPEST else None
 
 
 def _is_plain(value: Any) -> bool:
