@@ -53,11 +53,9 @@ class Elsewhere:
             told[some] = (told[some] + torch.randint(1, classes, (len(some),), generator=generator)) % classes
         sets = TensorDataset(inputs[train], told), TensorDataset(inputs[test], labels[test])
 
-        epochs, batch, decay = self.epochs, self.batch, self.decay
-
         def retrain(ids: Tensor, seed: int) -> nn.Module:
             start, some = self.fresh(seed), torch.as_tensor(ids)
-            return fit_by_adamw(start, sets[0], some, epochs=epochs, decay=decay, batch=batch, seed=seed)
+            return fit_by_adamw(start, sets[0], some, epochs=self.epochs, decay=self.decay, batch=self.batch, seed=seed)
 
         model = retrain(torch.arange(len(train)), 0)
         return Task(model, nn.CrossEntropyLoss(), *sets, weight_decay=1e-3, retrain=retrain), some.tolist()
