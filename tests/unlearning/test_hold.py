@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from digit_network import digit_network
 
 from excise.slices.slices import find_slices
+from excise.unlearning.exchangeability import HeldOutLoss, Known
 from excise.unlearning.hold import GROUPS, LEAST_POWER, MOST_STRENGTH, Hold, OnTrial
 from excise.unlearning.linearised import Linearised, Request
 
@@ -69,3 +71,18 @@ def test_a_part_of_a_hold_lets_go_of_less(trial):
     whole, few = Hold(2.0, 0.7), trial.samples.margins
     assert torch.allclose(whole.times(0.25)(few), 0.25 * whole(few))
     assert torch.allclose(Hold(1.0)(few), few.weights * torch.sigmoid(-few.values))
+
+
+def test_few_held_out_samples_are_believed_less():
+    """At a noise as large as the rise itself, half of it."""
+    known = Known(torch.arange(4), torch.zeros(4).double(), torch.full((4,), 0.3).double(), noise=0.3)
+    assert known.trust == pytest.approx(0.5)
+    assert known.without(torch.tensor([1])).trust == known.trust
+    assert replace(known, noise=0.0).trust == 1.0
+
+
+@pytest.mark.parametrize("measure", [torch.clone, torch.sqrt])
+def test_the_noise_of_held_out_samples_is_that_of_their_mean(measure):
+    losses = measure(torch.linspace(0, 4, 100).double())
+    found = HeldOutLoss.by(digit_network(0), torch.arange(100), losses, torch.arange(100) % 10)
+    assert found.noise == pytest.approx(float(np.std(losses.numpy())) / 10)

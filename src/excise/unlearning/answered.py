@@ -33,4 +33,6 @@ class Answered:
         """Losses of these retained samples, the first ones, or their roots, and those that held-out samples have."""
         few = self.retained.at(torch.arange(len(ids)))
         unseen = HeldOutLoss.by(task, self.held_out_ids, measure(self.held_out.plain_losses), self.held_out.classes)
-        return Known(ids, measure(few.losses), measure(few.weights) * unseen.of_each(few.classes))
+        weights = measure(few.weights)
+        noise = float(weights.mean()) * unseen.noise
+        return Known(ids, measure(few.losses), weights * unseen.of_each(few.classes), noise)

@@ -161,11 +161,12 @@ class Trial:
 
     def hold(self, near: float = 1.0) -> Hold:
         """By which forgotten samples have the mean loss of held-out ones, with a power of 1; near a strength."""
-        return self.on_trial.strong_enough(1.0, self.losses.rise, near) if self.losses.rise > 0 else Hold(0.0)
+        return self.on_trial.strong_enough(1.0, self._aim, near) if self.losses.rise > 0 else Hold(0.0)
 
     def bent(self, hold: Hold) -> Hold:
         """From that, the one by which they have their mean root too."""
-        return self.on_trial.bent(hold, self.losses.rise, self.roots.rise) if hold.strength else hold
+        aim_of_roots = self.losses.trust * self.roots.rise
+        return self.on_trial.bent(hold, self._aim, aim_of_roots) if hold.strength else hold
 
     def in_full(self, hold: Hold, left: float) -> Hold:
         """So much stronger that forgotten samples lose as much where of that only a share is left by a response.
@@ -173,7 +174,11 @@ class Trial:
         The less a model has come to rest, the less of it is made up for (see ``full_response``).
         """
         more = 1 / left**hold.rest
-        return self.on_trial.strong_enough(hold.power, more * self.losses.rise, hold.strength * more**USUAL_GROWTH)
+        return self.on_trial.strong_enough(hold.power, more * self._aim, hold.strength * more**USUAL_GROWTH)
+
+    @property
+    def _aim(self) -> float:
+        return self.losses.trust * self.losses.rise
 
     def by(self, network: Linearised, model: nn.Module) -> Trial:
         """The same samples in another linear network."""
