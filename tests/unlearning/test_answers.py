@@ -118,9 +118,7 @@ def test_samples_without_a_label_are_left_out(network):
     some = labels.clone()
     some[::3] = -100
     task = replace(network, train_set=TensorDataset(images, some))
-    assert Answers.of(task, network.model, torch.arange(300), seed=0).retained.counts.sum() == pytest.approx(
-        200, rel=0.2
-    )
+    assert len(Answers.of(task, network.model, torch.arange(300), seed=0).retained.ids) == 200
 
 
 def test_later_requests_are_held_against_the_model_as_it_is_then(network):

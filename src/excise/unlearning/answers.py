@@ -98,8 +98,7 @@ class Answers:
 
     def under(self, task: Task, model: nn.Module) -> Answers:
         """The same samples, answered by another model."""
-        retained = _seen(task, model, self.retained.ids)
-        held_out = _seen(task, model, self.held_out.ids, task.test_set)
+        retained, held_out = self._now(task, model)
         if retained is None or held_out is None:
             return self
         counts = self.retained.counts, self.held_out.counts
@@ -114,13 +113,15 @@ class Answers:
 
     def points_lost(self, task: Task, model: nn.Module) -> float:
         """How many points of accuracy a model loses against this one, where it loses most."""
-        counted = self.retained, self.held_out
-        now = _seen(task, model, counted[0].ids), _seen(task, model, counted[1].ids, task.test_set)
         return max(
             points_lost(before.right, after.right, before.counts)
-            for before, after in zip(counted, now, strict=True)
+            for before, after in zip((self.retained, self.held_out), self._now(task, model), strict=True)
             if after is not None
         )
+
+    def _now(self, task: Task, model: nn.Module) -> tuple[_Seen | None, _Seen | None]:
+        """The same samples under another model, each counting once."""
+        return _seen(task, model, self.retained.ids), _seen(task, model, self.held_out.ids, task.test_set)
 
 
 def _seen(task: Task, model: nn.Module, ids: Tensor, dataset: Any = None) -> _Seen | None:

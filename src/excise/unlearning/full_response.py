@@ -57,7 +57,7 @@ SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 500, 1000  # of the training set: 
 LOOKED_AT = 1500  # retained samples among which those that respond are drawn
 HARDLY = 0.02  # of the largest size by which these are drawn, for those that are surest
 HELD_OUT = 500  # samples that tell how much of a response helps
-SHARES, CHANCE = (0.7, 0.4), 1.0  # of it that are tried, and standard deviations by which they must be better
+SHARES, CHANCE = (0.7, 0.4), 1.0  # of a response that are tried, and standard deviations by which they must be better
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
 BATCH = 256  # of these that are held in memory at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
@@ -67,7 +67,7 @@ RESPONDED = "retained samples responded in full, which brings back what the step
 
 @dataclass(frozen=True)
 class Among:
-    """Retained samples among which those that notice are looked for."""
+    """Samples that stand for all: retained ones among which those that notice are looked for, or held-out ones."""
 
     ids: Tensor
     margins: Margins
