@@ -82,6 +82,33 @@ def test_a_step_into_nowhere_is_shortened():
     assert float(found) == pytest.approx(1 / 3, abs=1e-3)
 
 
+@given(st.integers(0, 200), st.integers(0, 6))
+def test_it_stops_where_the_function_is_small_enough_but_not_before_the_fewest_iterations(seed, fewest):
+    """The iterations are those of a run that does not stop: the first that is small enough ends it."""
+    _, _, function = quadratic(seed)
+    start = torch.ones(6).double()
+    ends = [minimised(function, start, lambda gradient: 0.1 * gradient, count) for count in range(8)]
+    values = [function(end)[0] for end in ends]
+    enough = (values[0] + values[-1]) / 2
+    first = next(count for count, value in enumerate(values) if count >= fewest and value <= enough)
+    found = minimised(function, start, lambda gradient: 0.1 * gradient, 7, fewest=fewest, enough=enough)
+    assert torch.equal(found, ends[first])
+
+
+@given(st.floats(0.1, 1e3))
+def test_a_start_that_is_too_high_is_halved(far):
+    seen = []
+
+    def function(x):
+        seen.append(float(x))
+        return float(x) ** 2, 2 * x
+
+    start, highest = torch.tensor([far], dtype=torch.double), (far / 5) ** 2
+    found = minimised(function, start, lambda gradient: 0.25 * gradient, 0, highest=highest)
+    assert seen == [far, far / 2, far / 4, far / 8]
+    assert float(found) == far / 8
+
+
 def test_it_stays_where_there_is_no_way_down():
     start = torch.tensor([2.0, -1.0])
     assert minimised(lambda x: (0.0, torch.zeros_like(x)), start, lambda gradient: gradient, 5) is start

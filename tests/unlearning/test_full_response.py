@@ -60,9 +60,15 @@ def responded(task, network, let_go, looked, start_at=None):
     return network.block.gather(trainable(model)) - network.block.gather(trainable(task.model))
 
 
+def iterate(monkeypatch, count):
+    """So many iterations, whatever they gain."""
+    monkeypatch.setattr(full_response, "FEWEST_ITERATIONS", count)
+    monkeypatch.setattr(full_response, "MOST_ITERATIONS", count)
+
+
 def test_it_goes_to_the_minimum_of_the_slow_objective(task, network, monkeypatch):
     """Five samples are held, with counts of their own; scipy minimises what the docstring says, in double precision."""
-    monkeypatch.setattr(full_response, "ITERATIONS", (200,))
+    iterate(monkeypatch, 200)
     held, counts, let_go = torch.arange(20, 25), torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15]), torch.linspace(1, 3, 10)
     damped = replace(network, damping=1.0)  # so that there is one minimum only: the loss of a network bends both ways
     double = copy.deepcopy(task.model).double()
@@ -98,7 +104,7 @@ def test_where_nothing_is_let_go_of_a_model_stays_as_it_is(task, network, among)
 
 def test_it_is_the_newton_step_where_little_is_let_go_of(task, network, monkeypatch):
     """Fifty samples notice, and their true second derivatives are dense: (H + δI)⁻¹ times what was let go of."""
-    monkeypatch.setattr(full_response, "ITERATIONS", (100,))
+    iterate(monkeypatch, 100)
     some, even = torch.arange(50), torch.full((50,), 1 / 50)
     damped, let_go = replace(network, damping=1.0), torch.full((10,), 0.05)
     found = responded(task, damped, let_go, Always(Noticing(some, even)))
@@ -252,9 +258,11 @@ def test_a_response_goes_as_far_as_held_out_samples_say(task, network, among):
     threes = (task.targets == 3).nonzero()[:15, 0]
     gradients, left = network.gradients(task.model, threes), among.without(threes)
     let_go = Hold(1.0)(gradients.margins)
-    unseen = Among(torch.arange(600), margins(task, task.model, range(600), task.test_set), torch.ones(600).double())
+    sure = replace(margins(task, task.model, range(600), task.test_set), values=torch.full((600,), 50.0).double())
+    unseen = Among(torch.arange(600), sure, torch.ones(600).double())  # so that they have lost, wherever it ends
+    less = replace(unseen, shares=-unseen.shares, margins=replace(sure, values=-sure.values))
     ends = []
-    for held_out in (None, unseen, replace(unseen, shares=-unseen.shares)):  # the last wants the most loss
+    for held_out in (None, unseen, less):  # the last wants the most loss
         model, start = copy.deepcopy(task.model), copy.deepcopy(trainable(task.model))
         step = -gradients.rows.solved(let_go)
         move(model, start, network.block.scatter(step, start))
@@ -273,7 +281,8 @@ def test_a_response_goes_as_far_as_held_out_samples_say(task, network, among):
 def test_what_chance_explains_does_not_shorten_a_response(task, network, among, monkeypatch):
     threes = (task.targets == 3).nonzero()[:15, 0]
     gradients, left = network.gradients(task.model, threes), among.without(threes)
-    unseen = Among(torch.arange(600), margins(task, task.model, range(600), task.test_set), -torch.ones(600).double())
+    sure = replace(margins(task, task.model, range(600), task.test_set), values=-torch.full((600,), 50.0).double())
+    unseen = Among(torch.arange(600), sure, -torch.ones(600).double())
     ends = []
     for chance in (0.0, 1e6):
         monkeypatch.setattr(full_response, "CHANCE", chance)
@@ -286,6 +295,33 @@ def test_what_chance_explains_does_not_shorten_a_response(task, network, among, 
         )
     assert not torch.allclose(*ends[0])
     assert torch.equal(*ends[1])
+
+
+def test_a_response_by_which_held_out_samples_lose_nothing_is_not_shortened(task, network, among):
+    """Whatever they lose at other points: what was there before counts."""
+    threes = (task.targets == 3).nonzero()[:15, 0]
+    gradients, left = network.gradients(task.model, threes), among.without(threes)
+    let_go = Hold(1.0)(gradients.margins)
+    unsure = replace(margins(task, task.model, range(600), task.test_set), values=torch.full((600,), -50.0).double())
+    model, start = copy.deepcopy(task.model), copy.deepcopy(trainable(task.model))
+    step = -gradients.rows.solved(let_go)
+    looked, unseen = Looked(left, left.margins), Among(torch.arange(600), unsure, torch.ones(600).double())
+    ends = [respond(network, model, start, step, (threes, let_go), looked, 0, unseen=one) for one in (None, unseen)]
+    assert torch.equal(*ends)
+
+
+def test_a_step_that_is_far_too_long_is_halved_before_it_is_mended(task, network, among, monkeypatch):
+    """From a step of a hundred times the length the loss would be so large that no iteration would bring it down."""
+    gradients, left = network.gradients(task.model, FORGOTTEN), among.without(FORGOTTEN)
+    let_go = Hold(1.0)(gradients.margins)
+    step = -100 * gradients.rows.solved(let_go)
+    monkeypatch.setattr(full_response, "MOST_ITERATIONS", 0)
+    model, start = copy.deepcopy(task.model), copy.deepcopy(trainable(task.model))
+    found = respond(network, model, start, step, (FORGOTTEN, let_go), Looked(left, left.margins), 0)
+    halvings = float(torch.log2(step.norm() / found.norm()))
+    assert halvings == pytest.approx(round(halvings), abs=1e-3)
+    assert 2 <= halvings <= 6
+    assert torch.allclose(found * 2 ** round(halvings), step, rtol=1e-3)
 
 
 def test_a_response_by_which_samples_are_known_better_is_left_out(task, monkeypatch):
@@ -398,6 +434,55 @@ def test_samples_with_wrong_labels_do_not_tell_how_they_are_held(task, monkeypat
     assert not torch.isin(damped.retained.ids, gone).any()
     few = prepared.trial.on_trial.samples.ids[:1]
     assert prepared.without(spoilt.model, few) is prepared
+
+
+def test_hard_samples_tell_half_of_how_they_are_held(task, monkeypatch):
+    """Held-out samples have such ones, too, so that those that are left may not make up for them alone."""
+    monkeypatch.setattr(predicted, "HEAVIER", 1e6)  # so that they count as hard, and not as wrong
+    prepared = Unlearner(task, Predicted()).prepare()._prepared
+    trial = prepared.trial
+    hardest = trial.on_trial.samples.ids[trial.on_trial.samples.margins.values.argsort()[:8]]
+    stay, without = trial.without(hardest), prepared.without(task.model, hardest)
+    assert stay.straight.strength > trial.straight.strength
+    stronger = without.hold.strength / prepared.hold.strength
+    assert stronger**2 == pytest.approx(stay.straight.strength / trial.straight.strength)
+    assert without.full_hold.strength == pytest.approx(stronger * prepared.full_hold.strength)
+    assert without.network is prepared.network
+
+
+def test_what_is_left_is_told_by_how_far_margins_fall(task, network, among):
+    """Against the sums of the docstring, sample by sample."""
+    shares, hold = torch.linspace(0.01, 0.04, 40).double(), Hold(1.5)
+    on_trial = OnTrial.of(network.gradients(task.model, torch.arange(40)), shares)
+    group, model = torch.arange(10), copy.deepcopy(task.model)
+    before, let_go = on_trial.samples.margins.at(group), hold(on_trial.samples.margins.at(group))
+    predicted, left = on_trial.request(group).predict(let_go), among.without(group)
+    start = copy.deepcopy(trainable(model))
+    move(model, start, network.block.scatter(predicted.step, start))
+    looked = Looked(left, margins(task, model, left.ids))
+    respond(network, model, start, predicted.step, (group, let_go), looked, 0)
+    now = margins(task, model, group).values
+    told = [
+        (s * g * (p - b), s * g * (n - b))
+        for s, g, p, n, b in zip(
+            shares[:10].tolist(),
+            let_go.tolist(),
+            predicted.margins.tolist(),
+            now.tolist(),
+            before.values.tolist(),
+            strict=True,
+        )
+    ]
+    share = sum(went for _, went in told) / sum(said for said, _ in told)
+
+    def rise(part):
+        losses = [
+            s * (np.log1p(np.exp(-(b + part * (p - b)))) - np.log1p(np.exp(-b)))
+            for s, p, b in zip(shares[:10].tolist(), predicted.margins.tolist(), before.values.tolist(), strict=True)
+        ]
+        return sum(losses)
+
+    assert share_left(network, task.model, on_trial, hold, among, 0) == pytest.approx(rise(share) / rise(1), rel=1e-4)
 
 
 def test_wrong_labels_that_were_not_learned_do_not_hide_that_others_are_known(task):

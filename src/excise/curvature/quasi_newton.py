@@ -57,15 +57,25 @@ def _downhill(here: _Point, steps: list[_Step]) -> Tensor:
 
 
 def minimised(
-    function: Callable[[Tensor], Value], start: Tensor, precondition: Callable[[Tensor], Tensor], iterations: int
+    function: Callable[[Tensor], Value],
+    start: Tensor,
+    precondition: Callable[[Tensor], Tensor],
+    iterations: int,
+    *,
+    fewest: int = 0,
+    enough: float = -math.inf,
+    highest: float = math.inf,
 ) -> Tensor:
-    """Where a function is smaller than at the start, after so many iterations.
+    """Where a function is smaller than at the start, after so many iterations, or where it is small enough before.
 
     Args:
         function: Gives value and gradient.
         start: A vector.
         precondition: The inverse of the curvature, as far as that is known; symmetric and positive definite.
         iterations: Each asks for the function once, or more often where a step is too long.
+        fewest: So many are made in any case,
+        enough: and no more once the function has come down to this.
+        highest: The start is halved while the function is above this there.
 
     >>> import torch
     >>> bends = torch.tensor([1.0, 4.0])
@@ -75,8 +85,15 @@ def minimised(
     """
     steps: list[_Step] = []
     value, gradient = function(start)
+    for _ in range(MOST_TRIES):
+        if value <= highest:
+            break
+        start = start / 2
+        value, gradient = function(start)
     here = _Point(start, value, gradient, precondition(gradient))
-    for _ in range(iterations):
+    for number in range(iterations):
+        if number >= fewest and here.value <= enough:
+            break
         there = _taken(function, here, _downhill(here, steps))
         if there is None:
             break

@@ -1,7 +1,7 @@
 """How retained samples respond in full: all that a step moves, and by the network as it is.
 
 A linear network, in which some retained samples resist, tells a step that is right to first order (see ``linearised``).
-From there a few iterations go towards the minimum over the weights w of
+From there some iterations go towards the minimum over the weights w of
 
     Σ (ℓ - ∇ℓ(w₀) · (w - w₀)) / n + δ/2 ‖w - w₀‖² + Σ l ∇φ · (w - w₀) / n.
 
@@ -15,11 +15,14 @@ made so.
 
 Most retained samples don't notice a request. Those of small margins may, so that these are looked at rather than
 others; and of these, those are drawn that pull harder or weaker after the step. Each counts as often as it stands for.
-After some iterations others are drawn, and there are few in all: more would fit these samples at the cost of others.
+There are as many iterations as it takes to gain a good part of what the step promises. Where the network is nearly the
+linear one two or three do, and more would fit the samples that were drawn at the cost of others. Where it is not, as
+with batch normalisation, a step of that length may be far worse than none: it is halved until it is not, and what it
+harms takes more iterations to mend.
 
 Where few samples are left that the model is unsure of, retained ones could become ever surer, as no training would make
-them. So the response goes no farther than held-out samples say: of some points on the way from the step to it, one is
-taken where their loss is less by more than chance.
+them. So where held-out samples have more loss than before, the response goes no farther than they say: of some points
+on the way from the step to it, one is taken where their loss is less. Both must be more than chance.
 
 What forgotten samples let go of is told at w₀. Far from there it is not what moves them any more, and the tilt, too, is
 right near w₀ only: beyond, the model would train on. So the weights end hardly farther from w₀ than the step does.
@@ -51,13 +54,15 @@ from excise.unlearning.hold import GROUPS, Hold, OnTrial
 from excise.unlearning.linearised import Linearised
 from excise.unlearning.response import pull
 
-ITERATIONS = (3, 2)  # for each draw of those that notice
+FEWEST_ITERATIONS, MOST_ITERATIONS = 2, 10
+ENOUGH = 0.3  # of the slope along the step, that is gained; a parabola has 0.5 to gain
+WORSE = 4.0  # times that slope: a step is halved while it would lose more
 FARTHEST = 1.25  # times the length of the step that a change may have
 SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 500, 1000  # of the training set: retained samples that respond
 LOOKED_AT = 1500  # retained samples among which those that respond are drawn
 HARDLY = 0.02  # of the largest size by which these are drawn, for those that are surest
 HELD_OUT = 500  # samples that tell how much of a response helps
-SHARES, CHANCE = (0.7, 0.4), 1.0  # of a response that are tried, and standard deviations by which they must be better
+SHARES, CHANCE = (0.7, 0.4), 1.0  # of a response that are tried, and standard deviations beyond which it is not chance
 LEAST_LEFT = 0.3  # of the rise of their loss; less than that is no response any more, and more would not help
 BATCH = 256  # of these that are held in memory at once
 EVEN = 0.1  # of the mean size by which they are drawn, for those that don't notice
@@ -152,16 +157,22 @@ def respond(
         power: γ of the hold.
         unseen: Held-out samples, by which it is seen how far to go; without them it is all the way.
     """
+    noticing = looked.noticing(_drawn(network), seed)
+    if not len(noticing.ids):
+        return None
     move(model, start, {})
-    let_go, found = _let_go(network, model, *forgotten), step
-    for number, iterations in enumerate(ITERATIONS):
-        noticing = looked.noticing(_drawn(network), seed + number)
-        if not len(noticing.ids):
-            return None
-        move(model, start, {})
-        held = _Held.of(network, model, noticing, power)
-        objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
-        found = minimised(objective, found, network.precondition, iterations)
+    let_go, held = _let_go(network, model, *forgotten), _Held.of(network, model, noticing, power)
+    objective = _Objective(network, model, start, FARTHEST * float(step.norm()), let_go, held)
+    slope = float(let_go @ step)
+    found = minimised(
+        objective,
+        step,
+        network.precondition,
+        MOST_ITERATIONS,
+        fewest=FEWEST_ITERATIONS,
+        enough=ENOUGH * slope,
+        highest=-WORSE * slope,
+    )
     if unseen is not None:
         found = _as_far_as_helps(network, model, start, (step, found), unseen)
     move(model, start, network.block.scatter(found, start))
@@ -171,18 +182,23 @@ def respond(
 def _as_far_as_helps(
     network: Linearised, model: nn.Module, start: dict[str, Tensor], ends: tuple[Tensor, Tensor], unseen: Among
 ) -> Tensor:
-    """The response, or where held-out samples clearly have less loss, a point on the way there from the step."""
+    """The response; if held-out samples clearly lose by it, a point on the way from the step where they lose less."""
 
     def losses_at(share: float) -> Tensor:
         move(model, start, network.block.scatter(torch.lerp(*ends, share), start))
         return margins(network.task, model, unseen.ids, network.task.test_set).losses
 
+    def beyond_chance(more: Tensor) -> float:
+        total = float(unseen.shares @ more)
+        by_chance = float((unseen.shares * (more - total / unseen.shares.sum())).norm())
+        return total if total > CHANCE * by_chance else 0.0
+
     after, best, most = losses_at(1.0), 1.0, 0.0
+    if not beyond_chance(after - unseen.margins.losses):
+        return ends[1]
     for share in SHARES:
-        less = after - losses_at(share)
-        gained = float(unseen.shares @ less)
-        by_chance = float((unseen.shares * (less - gained / unseen.shares.sum())).norm())
-        if gained > max(most, CHANCE * by_chance):
+        gained = beyond_chance(after - losses_at(share))
+        if gained > most:
             best, most = share, gained
     return torch.lerp(*ends, best)
 
@@ -262,7 +278,10 @@ def share_left(
     seed: int,
     unseen: Among | None = None,
 ) -> float:
-    """Of the loss by which a linear network says that forgotten samples rise, what is left when others respond."""
+    """Of the loss by which a linear network says that forgotten samples rise, what is left when others respond.
+
+    It is told by how far their margins fall: few samples make up most of a loss, so that it would tell less exactly.
+    """
     trial, start, samples = copy.deepcopy(model), copy.deepcopy(trainable(model)), on_trial.samples
     together = min(len(samples) // 2, max(len(samples) // GROUPS, int(MOST_OF_SET * len(network.task.train_set))))
     group = torch.arange(max(1, together))
@@ -276,9 +295,15 @@ def share_left(
         or respond(network, trial, start, predicted.step, (ids, let_go), looked, seed, hold.power, unseen) is None
     ):
         return 1.0
-    said = float(shares @ (replace(before, values=predicted.margins).losses - before.losses))
-    risen = float(shares @ (margins(network.task, trial, ids).losses - before.losses))
-    return min(1.0, max(LEAST_LEFT, risen / said)) if said > 0 and math.isfinite(risen) else 1.0
+    said, counts = predicted.margins - before.values, shares * let_go
+    fallen = float(counts @ (margins(network.task, trial, ids).values - before.values))
+    if not counts @ said < 0 or not math.isfinite(fallen):
+        return 1.0
+
+    def rise(share: float) -> float:
+        return float(shares @ (replace(before, values=before.values + share * said).losses - before.losses))
+
+    return min(1.0, max(LEAST_LEFT, rise(fallen / float(counts @ said)) / rise(1.0)))
 
 
 def _let_go(network: Linearised, model: nn.Module, ids: Tensor, amounts: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from scipy.optimize import brentq
@@ -29,7 +30,7 @@ from excise.unlearning.response import added_pull, pull
 GROUPS = 4  # in which samples are forgotten on trial
 LEAST_STRENGTH, MOST_STRENGTH, CLOSE_ENOUGH = 1e-6, 100.0, 1e-2  # of the search for the strength
 USUAL_GROWTH, BEYOND = 1.2, 1.5  # powers of what a rise misses its aim by: the strength lies near the first, and below
-STRAIGHT = 0.2  # in the logarithm of the strength, over which that of the rise is taken for linear
+STRAIGHT = 0.5  # in the logarithm of the strength, over which that of the rise is taken for linear
 LEAST_RISE = 1e-9  # share of the aim that counts as none
 LEAST_POWER = 0.75  # a smaller one moves samples that were learned well too far, where it is not right
 
@@ -158,15 +159,25 @@ class Trial:
     losses: Known
     roots: Known
     """The same by the roots of the losses."""
+    near: float = 1.0
+    """Where the strength is looked for first."""
 
-    def hold(self, near: float = 1.0) -> Hold:
-        """By which forgotten samples have the mean loss of held-out ones, with a power of 1; near a strength."""
-        return self.on_trial.strong_enough(1.0, self._aim, near) if self.losses.rise > 0 else Hold(0.0)
+    @cached_property
+    def straight(self) -> Hold:
+        """By which forgotten samples have the mean loss of held-out ones, with a power of 1."""
+        return self.on_trial.strong_enough(1.0, self._aim, self.near) if self.losses.rise > 0 else Hold(0.0)
 
-    def bent(self, hold: Hold) -> Hold:
-        """From that, the one by which they have their mean root too."""
-        aim_of_roots = self.losses.trust * self.roots.rise
-        return self.on_trial.bent(hold, self._aim, aim_of_roots) if hold.strength else hold
+    @property
+    def bent(self) -> Hold:
+        """By which they have their mean root too."""
+        straight = self.straight
+        return self.on_trial.bent(straight, self._aim, self._aim_of_roots) if straight.strength else straight
+
+    @cached_property
+    def tail(self) -> float:
+        """How much of the mean loss, once they are forgotten, few of them have: how far the mean root falls short."""
+        risen = self.on_trial.rise(self.straight, torch.sqrt)
+        return self._aim_of_roots / risen if risen > 0 else math.inf
 
     def in_full(self, hold: Hold, left: float) -> Hold:
         """So much stronger that forgotten samples lose as much where of that only a share is left by a response.
@@ -180,10 +191,14 @@ class Trial:
     def _aim(self) -> float:
         return self.losses.trust * self.losses.rise
 
+    @property
+    def _aim_of_roots(self) -> float:
+        return self.losses.trust * self.roots.rise
+
     def by(self, network: Linearised, model: nn.Module) -> Trial:
         """The same samples in another linear network."""
         samples = network.gradients(model, self.on_trial.samples.ids)
-        return replace(self, on_trial=OnTrial.of(samples, self.on_trial.shares))
+        return replace(self, on_trial=OnTrial.of(samples, self.on_trial.shares), near=1.0)
 
     def share_of(self, gone: Tensor) -> float:
         """Of the samples on trial, those that are gone."""
@@ -193,4 +208,5 @@ class Trial:
         """By samples that stay."""
         losses = self.losses.without(gone)
         stay = len(losses.ids) / len(self.losses.ids)
-        return Trial(self.on_trial.without(gone, stay), losses, self.roots.without(gone))
+        near = self.straight.strength or self.near
+        return Trial(self.on_trial.without(gone, stay), losses, self.roots.without(gone), near)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -36,6 +37,7 @@ SETTLED_ROUNDS = 2  # the same, where a pass follows
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
 BY_DAMPING, MOST_CHANGE = 1.6, 10.0  # the hold grows by about the 0.6th power of the damping, which may change so much
 FEW = 0.03  # share of the samples on trial that a request may take, and still leave the others to speak for all
+HEAVIER = 1.15  # times the tail of the others' losses, from which on the request's samples are not hard but wrong
 MUCH_STRONGER = 1.5  # times the hold that all tell, from which on the request's samples have spoilt that
 SHORTER, LEAST_SHARE = 0.7, 0.1  # of the way, where the guard stops it
 LITTLE_SHORTER = 0.85  # the same of a response, of which a part costs nothing
@@ -72,17 +74,24 @@ class Prepared:
         return self.answers.distance > BY_HEART
 
     def without(self, model: nn.Module, gone: Tensor) -> Prepared:
-        """The same by samples that stay, where some of those on trial go: wrong labels would tell a weaker hold."""
+        """The same by samples that stay, where some of those on trial go: wrong labels would tell a weaker hold.
+
+        Hard samples would not: held-out samples have such ones, too. Without them the hold looks too strong, with them
+        it is right for requests that are not as hard, and what was measured lies half-way.
+        """
         if self.full_hold is None or self.trial.share_of(gone) < FEW:
             return self
         stay, made = self.trial.without(gone), self
-        found = stay.bent(stay.hold(self.hold.strength)) if len(stay.on_trial.samples) else Hold(0.0)
-        if not found.strength:
+        if not len(stay.on_trial.samples) or not stay.straight.strength:
             return self
+        if 0 < self.trial.tail < HEAVIER * stay.tail:
+            stronger = math.sqrt(stay.straight.strength / self.trial.straight.strength)
+            return replace(self, hold=self.hold.times(stronger), full_hold=self.full_hold.times(stronger))
+        found = stay.bent
         if found.strength > MUCH_STRONGER * self.hold.strength:  # so that the damping, too, is wrong
             network = self.network.damped(self.network.damping * _less_damped(found))
             stay = stay.by(network, model)
-            found = stay.bent(stay.hold())
+            found = stay.bent
             resisting = torch.arange(min(len(self.retained), len(stay.on_trial.samples)))
             made = replace(self, network=network, **_resisting(stay.on_trial, resisting))
         return replace(made, hold=found, full_hold=stay.in_full(found, self.left))
@@ -247,9 +256,9 @@ def can_predict(workspace: Workspace) -> bool:
 
 def _found(trial: Trial, answered: Answered) -> tuple[Hold, HeldOutAnswers]:
     """How samples hold the weights, and answers for those that are known by heart, whose loss tells no power."""
-    hold, on_trial = trial.hold(), trial.on_trial
+    hold, on_trial = trial.straight, trial.on_trial
     answers = HeldOutAnswers(answered.held_out, on_trial.forgotten(hold).values, on_trial.shares)
-    return hold if answers.distance > BY_HEART else trial.bent(hold), answers
+    return hold if answers.distance > BY_HEART else trial.bent, answers
 
 
 def _resisting(on_trial: OnTrial, which: Tensor) -> dict[str, Any]:
