@@ -29,7 +29,7 @@ right near w₀ only: beyond, the model would train on. So the weights end hardl
 
 What responds gives part of the forgetting back. So some retained samples are forgotten on trial in this way too, and
 the hold is made so much stronger that they end up with the loss that exchangeability asks for. Of a model that has not
-come to rest it is made stronger by less, or not at all: there a part of what is given back had come by the others.
+come to rest it is made stronger by less: there a part of what is given back had come by the others.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from excise.unlearning.linearised import Linearised
 from excise.unlearning.response import pull
 
 FEWEST_ITERATIONS, MOST_ITERATIONS = 2, 10
-ENOUGH = 0.3  # of the slope along the step, that is gained; a parabola has 0.5 to gain
+ENOUGH = 0.4  # of the slope along the step, that is gained; a parabola has 0.5 to gain
 WORSE = 4.0  # times that slope: a step is halved while it would lose more
 FARTHEST = 1.25  # times the length of the step that a change may have
 SHARE_DRAWN, LEAST_DRAWN, MOST_DRAWN = 0.125, 500, 1000  # of the training set: retained samples that respond
