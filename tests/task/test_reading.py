@@ -102,6 +102,41 @@ def test_all_kinds_of_sets_give_the_same_models_and_fingerprints(tmp_path):
         assert task.fingerprint.ordered == digest.hexdigest()
 
 
+def test_a_part_of_a_set_that_is_read_once_and_kept_is_the_same_of_all_kinds(tmp_path):
+    for name, task in kinds(tmp_path).items():
+        part = task.only([9, 3, 4])
+        (inputs, labels), *_ = part.batches(part.all_ids)
+        assert torch.equal(inputs, INPUTS[[9, 3, 4]]), name
+        assert labels.tolist() == LABELS[[9, 3, 4]].tolist(), name
+
+
+def test_what_is_kept_is_not_read_again():
+    for data in (Plain(), AtOnce()):
+        part = task_with(data).only([9, 3])
+        data.read.clear()
+        assert len(list(part.batches(part.all_ids, 1))) == 2
+        assert not data.read
+
+
+class Counted(TensorDataset):
+    """How often it was asked."""
+
+    asked = 0
+
+    def __getitem__(self, place):
+        self.asked += 1
+        return super().__getitem__(place)
+
+
+def test_a_part_of_tensors_is_read_at_once():
+    whole = Counted(INPUTS, LABELS)
+    part = task_with(whole, test_set=Subset(whole, [5, 7, 1, 9]))
+    inputs, labels = part.batch(torch.tensor([2, 0, 3]), part.test_set)
+    assert whole.asked == 1
+    assert torch.equal(inputs, INPUTS[[1, 5, 9]])
+    assert torch.equal(labels, LABELS[[1, 5, 9]])
+
+
 def test_every_sample_is_read_once_in_a_pass():
     for data in (Plain(), AtOnce()):
         task = task_with(data)

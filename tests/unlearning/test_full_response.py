@@ -1,6 +1,7 @@
 """Retained samples that respond in full, against a slow version in double precision and against retrained models."""
 
 import copy
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -207,6 +208,20 @@ def test_what_is_left_of_a_rise_is_a_share_and_the_model_stays(task, network, am
     left = share_left(network, task.model, on_trial, Hold(1.5), among, 0)
     assert LEAST_LEFT <= left < 1  # others resist, so that less is forgotten than a linear network says
     assert all(torch.equal(one, before[name]) for name, one in task.model.state_dict().items())
+
+
+def test_samples_that_respond_are_read_once(task, network):
+    read = Counter()
+
+    class Counted(TensorDataset):
+        def __getitem__(self, places):
+            read.update(places.tolist())
+            return super().__getitem__(places)
+
+    counted = replace(network, task=replace(task, train_set=Counted(*task.train_set.tensors)))
+    held = Always(Noticing(torch.arange(20, 120), torch.full((100,), 0.01).double()))
+    responded(task, counted, torch.ones(10), held)
+    assert {read[place] for place in range(20, 120)} == {1}
 
 
 def test_of_a_hold_that_moves_nothing_and_where_nobody_notices_all_is_left(task, network, among):

@@ -38,6 +38,8 @@ def read(data: Any, ids: Sequence[int] | Tensor, collate: Collate) -> Any:
     """The samples at these positions as one batch."""
     if isinstance(data, TensorDataset):
         return data[torch.as_tensor(ids, dtype=torch.long)]
+    if type(data) is Subset and isinstance(data.dataset, TensorDataset):  # which it would ask for one by one
+        return data.dataset[torch.tensor([data.indices[int(place)] for place in ids], dtype=torch.long)]
     batch = collate(samples_at(data, ids))
     _Size.batches += 1
     if _Size.batches % LOOKS == 0 and resident() > _Size.before + GIVEN_BACK:

@@ -259,16 +259,20 @@ class Task:
     def only(self, ids: Sequence[int] | Tensor) -> Task:
         """The same objective on these samples alone, at positions 0, 1, …; read once and kept, unless they are many."""
         chosen = torch.as_tensor(ids, dtype=torch.long)
-        few = self.fits_into_memory(len(chosen))
-        data = self.samples
-        if few:
-            data = TensorDataset(*data[chosen]) if isinstance(data, TensorDataset) else [data[int(i)] for i in chosen]
-        other = replace(
-            self, train_set=data if few else Subset(data, chosen.tolist()), plain_set=None, retrain=None, keys=None
-        )
+        data: Any = self._kept(chosen) if self.fits_into_memory(len(chosen)) else None
+        data = Subset(self.samples, chosen.tolist()) if data is None else data
+        other = replace(self, train_set=data, plain_set=None, retrain=None, keys=None)
         for name in ("loss_module", "_sample_losses", "loss_scale", "_input_size"):  # those of the whole set
             vars(other)[name] = getattr(self, name)
         return other
+
+    @asked("train_set")
+    def _kept(self, ids: Tensor) -> TensorDataset | list[Any] | None:
+        """Some samples, read now; None of a set that gives several as a whole, which can't be taken apart."""
+        if isinstance(self.samples, TensorDataset):
+            return TensorDataset(*self.samples[ids])
+        found = samples_at(self.samples, ids)
+        return found if isinstance(found, list) else None
 
     def ends_in(self, layer: nn.Module) -> bool:
         """Whether the layer's output is the model's, for the first samples at least."""

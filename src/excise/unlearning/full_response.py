@@ -48,7 +48,7 @@ from excise.curvature.backwards import pulled_back
 from excise.curvature.margins import Margins, margin_of, margins
 from excise.curvature.quasi_newton import Value, minimised
 from excise.task.parameters import move, trainable, trained_parameters
-from excise.task.task import Batch
+from excise.task.task import Batch, Task
 from excise.unlearning.exchangeability import MOST_OF_SET
 from excise.unlearning.hold import GROUPS, Hold, OnTrial
 from excise.unlearning.linearised import Linearised
@@ -212,14 +212,17 @@ def _drawn(network: Linearised) -> int:
 class _Held:
     """Retained samples that notice; their loss before, and its gradient."""
 
-    noticing: Noticing
+    task: Task
+    """Of these samples alone, which are read once where memory can hold them."""
+    counts: Tensor
     power: float
     loss: float
     slope: Tensor
 
     @staticmethod
     def of(network: Linearised, model: nn.Module, noticing: Noticing, power: float) -> _Held:
-        return _Held(noticing, power, *_loss(network, model, noticing, power))
+        task, counts = network.task.only(noticing.ids), noticing.counts
+        return _Held(task, counts, power, *_loss(network, task, model, counts, power))
 
 
 def loss_of(margins: Tensor, power: float) -> Tensor:
@@ -232,14 +235,14 @@ def loss_of(margins: Tensor, power: float) -> Tensor:
     return power * functional.softplus(-margins) + (1 - power) * rooted
 
 
-def _loss(network: Linearised, model: nn.Module, noticing: Noticing, power: float) -> Value:
-    """Of these samples, and its gradient; they are read anew each time, as memory may not hold all of them."""
+def _loss(network: Linearised, task: Task, model: nn.Module, counts: Tensor, power: float) -> Value:
+    """Of the task's samples, each counting so much, and its gradient."""
     values, slopes = [], []
-    for some, batch in _batches(network, noticing.ids):
+    for some, batch in _batches(task, task.all_ids):
         with torch.enable_grad():
-            outputs, targets = network.task.outputs(model, batch)
-            losses = loss_of(margin_of(outputs, network.task.plain_targets(targets)), power)
-        counted = noticing.counts[some].to(losses)
+            outputs, targets = task.outputs(model, batch)
+            losses = loss_of(margin_of(outputs, task.plain_targets(targets)), power)
+        counted = counts[some].to(losses)
         values.append(float(losses.detach().double() @ counted.double()))
         slopes.append(_gradient(network, model, losses, counted))
     return sum(values), torch.stack(slopes).sum(0)
@@ -263,9 +266,10 @@ class _Objective:
         if change.norm() > self.farthest:
             return math.inf, change
         move(self.model, self.start, network.block.scatter(change, self.start))
-        loss, slope = _loss(network, self.model, self.held.noticing, self.held.power)
-        tilt = self.let_go - self.held.slope
-        value = loss - self.held.loss + network.damping / 2 * float(change @ change) + float(tilt @ change)
+        held = self.held
+        loss, slope = _loss(network, held.task, self.model, held.counts, held.power)
+        tilt = self.let_go - held.slope
+        value = loss - held.loss + network.damping / 2 * float(change @ change) + float(tilt @ change)
         return value, slope + network.damping * change + tilt
 
 
@@ -315,13 +319,13 @@ def _let_go(network: Linearised, model: nn.Module, ids: Tensor, amounts: Tensor)
             found = margin_of(outputs, network.task.plain_targets(targets))
         return _gradient(network, model, found, amounts[some].to(outputs)) / network.mass
 
-    return torch.stack([of_batch(*part) for part in _batches(network, ids)]).sum(0)
+    return torch.stack([of_batch(*part) for part in _batches(network.task, ids)]).sum(0)
 
 
-def _batches(network: Linearised, ids: Tensor) -> Iterator[tuple[Tensor, Batch]]:
+def _batches(task: Task, ids: Tensor) -> Iterator[tuple[Tensor, Batch]]:
     """Which of the samples, and these, batch by batch."""
-    size = network.task.batch_size_within_memory(BATCH)
-    return zip(torch.arange(len(ids)).split(size), network.task.batches(ids, size), strict=True)
+    size = task.batch_size_within_memory(BATCH)
+    return zip(torch.arange(len(ids)).split(size), task.batches(ids, size), strict=True)
 
 
 def _gradient(network: Linearised, model: nn.Module, figures: Tensor, counts: Tensor) -> Tensor:
