@@ -1,5 +1,7 @@
-"""The guard by answers: accuracy on retained and held-out samples, whatever becomes of the loss."""
+"""The guard by answers: accuracy on retained and held-out samples, and the loss of held-out ones."""
 
+import copy
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +12,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from excise import Guard, NothingForgotten, Step, Task, Unlearner
+from excise.task.ids import all_but
+from excise.task.objective import losses_on
 from excise.unlearning import answers
-from excise.unlearning.answers import Answers, points_lost
+from excise.unlearning.answers import Answers, Harm, classes_gone, loss_risen, points_lost
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,7 @@ def test_a_step_that_spoils_answers_is_shortened_whatever_the_loss_may_become(ne
 
 
 def test_a_step_that_spoils_answers_at_any_length_is_refused(network, monkeypatch):
-    monkeypatch.setattr(Answers, "points_lost", lambda *_: 2.0)
+    monkeypatch.setattr(Answers, "harm", lambda *_: Harm(2.0, 0.0))
     with pytest.raises(NothingForgotten, match=r"the accuracy within 0\.5 points"):
         Unlearner(network, Step("all")).forget([3])
 
@@ -85,13 +89,13 @@ def test_samples_count_as_often_as_they_stand_for():
 
 def test_what_is_counted(network):
     every = Answers.of(network, network.model, torch.arange(300), seed=0)
-    assert every.points_lost(network, network.model) == 0
+    assert every.harm(network, network.model) == Harm(0.0, 0.0)
     of_class = (network.targets == 3).nonzero()[:, 0].tolist()
-    whole = every.without(network, of_class, of_class)
+    whole = every.without(network, of_class, of_class, all_but(of_class, 300))
     assert not torch.isin(whole.retained.ids, torch.tensor(of_class)).any()
     assert 3 in every.held_out.classes
     assert 3 not in whole.held_out.classes  # nobody knows the class any more
-    part = every.without(network, of_class[:5], of_class[:5])
+    part = every.without(network, of_class[:5], of_class[:5], all_but(of_class[:5], 300))
     assert len(part.retained.ids) == 295
     assert torch.equal(part.held_out.ids, every.held_out.ids)
 
@@ -102,15 +106,60 @@ def test_the_worst_of_retained_and_held_out_samples_counts(network):
             return -network.model(images)
 
     both = Answers.of(network, network.model, torch.arange(300), seed=0)
-    assert both.points_lost(network, Confused()) > 70
+    assert both.harm(network, Confused()).points > 70
     without_held_out = Answers.of(replace(network, test_set=None), network.model, torch.arange(300), seed=0)
-    assert without_held_out.points_lost(replace(network, test_set=None), Confused()) > 70
+    assert without_held_out.harm(replace(network, test_set=None), Confused()).points > 70
 
 
-def test_targets_that_are_no_classes_have_no_answers(network):
+def test_of_targets_that_are_no_classes_the_loss_is_watched_alone(network):
     images = network.train_set.tensors[0]
-    numbers = Task(nn.Linear(64, 1), nn.MSELoss(reduction="none"), TensorDataset(images, images[:, :1]))
-    assert Answers.of(numbers, numbers.model, torch.arange(300), seed=0) is None
+    data = TensorDataset(images, images[:, :1])
+    numbers = Task(nn.Linear(64, 1), nn.MSELoss(reduction="none"), data, test_set=data)
+    answers = Answers.of(numbers, numbers.model, torch.arange(300), seed=0)
+    worse = copy.deepcopy(numbers.model)
+    nn.init.constant_(worse.weight, 1.0)
+    assert answers.harm(numbers, numbers.model) == Harm(0.0, 0.0)
+    harm = answers.harm(numbers, worse)
+    assert harm.points == 0
+    assert harm.loss > 1
+    assert len(answers.without(numbers, [3], [3], all_but([3], 300)).held_out.ids) == len(answers.held_out.ids)
+
+
+def test_a_class_that_was_not_drawn_is_watched_as_long_as_one_of_it_stays(network):
+    answers = Answers.of(network, network.model, torch.arange(300), seed=0)
+    threes = (network.targets == 3).nonzero()[:, 0].tolist()
+    unseen = replace(answers, retained=answers.retained.at(answers.retained.classes != 3))
+    assert 3 in unseen.without(network, threes[:5], threes[:5], all_but(threes[:5], 300)).held_out.classes
+    assert 3 not in unseen.without(network, threes, threes, all_but(threes, 300)).held_out.classes
+
+
+def test_classes_that_are_gone_are_those_of_no_retained_sample(network):
+    threes = (network.targets == 3).nonzero()[:, 0].tolist()
+    asked = torch.tensor([3, 4])
+    assert classes_gone(network, asked, all_but(threes, 300)).tolist() == [3]
+    assert classes_gone(network, asked, all_but(threes[1:], 300)).tolist() == []
+
+
+def test_a_step_that_spoils_the_loss_of_held_out_samples_is_shortened(network):
+    """Whatever becomes of retained ones, and of what is right."""
+    lenient, held = Guard(factor=1e6, points=100), Guard(rise=1e6, points=100)
+    before = float(losses_on(replace(network, train_set=network.test_set), network.model, range(600)).mean())
+    losses = []
+    for guard in (lenient, held):
+        done = Unlearner(network, Step("all", size=20), guard=guard).forget(range(20))
+        losses.append(float(losses_on(replace(network, train_set=network.test_set), done.model, range(600)).mean()))
+    assert losses[0] > 1.5 * before
+    assert losses[1] < 1.35 * before
+
+
+def test_a_rise_that_may_be_chance_does_not_count():
+    """One of a hundred samples carries all of it; when each has its part, it counts but for one standard deviation."""
+    before, one = torch.ones(100), torch.ones(100)
+    one[0] += 100
+    assert loss_risen(before, one) == 0.0
+    each = before + 0.5 * torch.arange(100).remainder(2)
+    assert loss_risen(before, each) == pytest.approx(0.25 - 0.025)
+    assert loss_risen(before, torch.full((100,), torch.nan)) == math.inf
 
 
 def test_samples_without_a_label_are_left_out(network):

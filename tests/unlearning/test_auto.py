@@ -6,8 +6,21 @@ import pytest
 import torch
 from digit_network import digit_network, digits
 from torch import nn
+from torch.utils.data import TensorDataset
 
-from excise import Auto, Drift, Exact, Predicted, Step, Unlearner, fit
+from excise import (
+    Auto,
+    Drift,
+    Exact,
+    InputError,
+    NeverSupportedError,
+    NothingForgotten,
+    Predicted,
+    Step,
+    Unlearner,
+    fit,
+)
+from excise.unlearning import linearised
 from excise.unlearning.auto import choose
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.method import Workspace
@@ -79,7 +92,7 @@ def test_hard_samples_are_predicted_too(network):
 
 
 def test_answers_are_predicted_where_samples_are_known_by_heart(network, monkeypatch):
-    monkeypatch.setattr("excise.unlearning.auto.BY_HEART", 0.0)
+    monkeypatch.setattr("excise.unlearning.held_out_answers.BY_HEART", -1.0)
     assert "the model knows its training samples by heart" in Unlearner(network).forget([3, 4, 5]).summary()
 
 
@@ -99,3 +112,46 @@ def test_of_a_linear_model_before_its_minimum_the_newton_step_is_right_for_all(n
     assert "not at the minimum of its objective" in part.summary()
     assert "gentle pass" not in part.summary()
     assert "no sample of their class is left" in Unlearner(task).forget(ids).summary()
+
+
+def test_of_a_model_whose_gradients_do_not_fit_the_newton_step_is_taken(network, monkeypatch):
+    monkeypatch.setattr(linearised, "ROW_BYTES", 1)
+    asked = list(range(3))
+    assert "method calibrated was chosen" in Unlearner(network).forget(asked).summary()
+    with pytest.raises(NeverSupportedError, match="the gradients of only 1 samples fit into memory"):
+        Unlearner(network, Predicted()).forget(asked)
+    whole = Unlearner(network).forget((network.targets == 3).nonzero()[:, 0].tolist())
+    assert "no sample of their class is left" in whole.summary()
+
+
+def test_a_request_whose_gradients_do_not_fit_is_made_by_the_newton_step(network):
+    unlearners = Unlearner(network).prepare(), Unlearner(network, Predicted()).prepare()
+    for one, name in zip(unlearners, ("made", None), strict=True):
+        held = one._prepared.made["predicted"] if name else one._prepared
+        object.__setattr__(held, "most_rows", 5)
+    assert "method calibrated was chosen" in unlearners[0].forget(range(6)).summary()
+    with pytest.raises(InputError, match="ids has 6 samples, and the gradients of 5 fit into memory"):
+        unlearners[1].forget(range(6))
+
+
+def test_samples_whose_labels_do_not_count_leave_nothing_to_forget(network):
+    images, labels = network.train_set.tensors
+    some = labels.clone()
+    some[:5] = -100
+    task = replace(network, train_set=TensorDataset(images, some))
+    with pytest.raises(NothingForgotten, match="none of the samples has a label that counts"):
+        Unlearner(task).forget([0, 3])
+    assert 3 in Unlearner(task).forget([3, 7]).ids
+
+
+def test_samples_without_a_label_do_not_change_the_method(network):
+    images, labels = network.train_set.tensors
+    more = TensorDataset(torch.cat([images, images[:280]]), torch.cat([labels, torch.full((280,), -100)]))
+    for task in (network, replace(network, train_set=more)):
+        assert "retained samples responded" in Unlearner(task).forget([3, 7]).summary()
+
+
+def test_it_says_that_for_so_many_samples_retraining_is_better(network):
+    unlearner = Unlearner(network, guard=None)
+    assert "retraining is better" not in unlearner.forget(range(10)).summary()
+    assert "with this request 13% of the training set is gone" in unlearner.forget(range(20, 50)).summary()

@@ -270,7 +270,7 @@ def test_samples_without_a_label_change_nothing(network):
     seen = [HeldOutLoss.of(task, network.model, 0).mean for task in (without_labels, plain)]
     assert seen[0] == pytest.approx(seen[1])
     none = replace(network, test_set=TensorDataset(images, 0 * labels - 100))
-    with pytest.raises(InputError, match="test_set has no sample with a label"):
+    with pytest.raises(InputError, match="test_set has 0 samples with a label"):
         HeldOutLoss.of(none, network.model, 0)
 
 

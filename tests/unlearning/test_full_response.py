@@ -20,7 +20,7 @@ from excise.task.ids import all_but
 from excise.task.parameters import move, trainable
 from excise.training.retraining import fresh
 from excise.unlearning import full_response, predicted
-from excise.unlearning.full_response import LEAST_LEFT, Among, Looked, Noticing, loss_of, respond, share_left
+from excise.unlearning.full_response import LEAST_LEFT, Among, Looked, Noticing, Response, loss_of, respond, share_left
 from excise.unlearning.hold import LEAST_POWER, Hold, OnTrial
 from excise.unlearning.linearised import Linearised, Request, kernel_among
 
@@ -282,7 +282,7 @@ def test_a_response_goes_as_far_as_held_out_samples_say(task, network, among):
         step = -gradients.rows.solved(let_go)
         move(model, start, network.block.scatter(step, start))
         looked = Looked(left, margins(task, model, left.ids))
-        ends.append(respond(network, model, start, step, (threes, let_go), looked, 0, unseen=held_out))
+        ends.append(respond(network, model, start, step, (threes, let_go), looked, 0, unseen=held_out).change)
         assert torch.allclose(network.block.gather(trainable(model)), network.block.gather(start) + ends[-1], atol=1e-5)
     points = [torch.lerp(step, ends[0], share) for share in (1.0, *full_response.SHARES)]
     losses = []
@@ -306,7 +306,7 @@ def test_what_chance_explains_does_not_shorten_a_response(task, network, among, 
         move(model, start, network.block.scatter(step, start))
         looked, let_go = Looked(left, margins(task, model, left.ids)), Hold(1.0)(gradients.margins)
         ends.append(
-            [respond(network, model, start, step, (threes, let_go), looked, 0, unseen=u) for u in (None, unseen)]
+            [respond(network, model, start, step, (threes, let_go), looked, 0, unseen=u).change for u in (None, unseen)]
         )
     assert not torch.allclose(*ends[0])
     assert torch.equal(*ends[1])
@@ -322,7 +322,8 @@ def test_a_response_by_which_held_out_samples_lose_nothing_is_not_shortened(task
     step = -gradients.rows.solved(let_go)
     looked, unseen = Looked(left, left.margins), Among(torch.arange(600), unsure, torch.ones(600).double())
     ends = [respond(network, model, start, step, (threes, let_go), looked, 0, unseen=one) for one in (None, unseen)]
-    assert torch.equal(*ends)
+    assert torch.equal(*(one.change for one in ends))
+    assert ends[1].said == full_response.RESPONDED
 
 
 def test_a_step_that_is_far_too_long_is_halved_before_it_is_mended(task, network, among, monkeypatch):
@@ -332,7 +333,7 @@ def test_a_step_that_is_far_too_long_is_halved_before_it_is_mended(task, network
     step = -100 * gradients.rows.solved(let_go)
     monkeypatch.setattr(full_response, "MOST_ITERATIONS", 0)
     model, start = copy.deepcopy(task.model), copy.deepcopy(trainable(task.model))
-    found = respond(network, model, start, step, (FORGOTTEN, let_go), Looked(left, left.margins), 0)
+    found = respond(network, model, start, step, (FORGOTTEN, let_go), Looked(left, left.margins), 0).change
     halvings = float(torch.log2(step.norm() / found.norm()))
     assert halvings == pytest.approx(round(halvings), abs=1e-3)
     assert 2 <= halvings <= 6
@@ -342,7 +343,7 @@ def test_a_step_that_is_far_too_long_is_halved_before_it_is_mended(task, network
 def test_a_response_by_which_samples_are_known_better_is_left_out(task, monkeypatch):
     def surer(network, model, start, step, *_):
         move(model, start, network.block.scatter(-step, start))
-        return -step
+        return Response(-step)
 
     monkeypatch.setattr(predicted, "respond", surer)
     done = Unlearner(task, Predicted()).forget([3, 5])
@@ -524,3 +525,29 @@ def test_it_says_so(task):
 def test_respond_is_yes_or_no():
     with pytest.raises(InputError, match="respond must be True or False, not 3"):
         Predicted(respond=3)
+
+
+def test_a_later_request_is_held_against_the_model_as_it_is_then(task, monkeypatch):
+    """What held-out samples lose by a request is told from what the request before has left."""
+    seen, respond = [], predicted.respond
+
+    def watched(network, model, start, *args):
+        seen.append((copy.deepcopy(start), args[-1]))
+        return respond(network, model, start, *args)
+
+    monkeypatch.setattr(predicted, "respond", watched)
+    unlearner = Unlearner(task, Predicted(), guard=None)
+    for ids in ([3, 7, 20], [40, 41]):
+        unlearner.forget(ids)
+    (first, before), (second, later) = seen
+    assert not torch.equal(before.margins.values, later.margins.values)
+    for weights, unseen in ((first, before), (second, later)):
+        model = copy.deepcopy(task.model)
+        move(model, weights, {})
+        now = margins(task, model, unseen.ids, task.test_set).values
+        assert torch.allclose(now, unseen.margins.values, atol=1e-4)
+
+
+def test_how_far_held_out_samples_let_a_response_go_is_said():
+    assert "70% of it" in Response(torch.zeros(1), 0.7).said
+    assert "%" not in Response(torch.zeros(1)).said

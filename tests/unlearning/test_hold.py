@@ -82,7 +82,20 @@ def test_few_held_out_samples_are_believed_less():
 
 
 @pytest.mark.parametrize("measure", [torch.clone, torch.sqrt])
-def test_the_noise_of_held_out_samples_is_that_of_their_mean(measure):
-    losses = measure(torch.linspace(0, 4, 100).double())
-    found = HeldOutLoss.by(digit_network(0), torch.arange(100), losses, torch.arange(100) % 10)
-    assert found.noise == pytest.approx(float(np.std(losses.numpy())) / 10)
+def test_the_noise_is_that_of_what_samples_of_such_classes_should_have(measure):
+    """Drawn again and again, with few held-out samples of the class that most of the others have."""
+    rng, task = np.random.default_rng(0), digit_network(0)
+    classes, asked = torch.tensor([0] * 10 + [1] * 90), torch.tensor([0] * 19 + [1])
+    aims, said = [], []
+    for _ in range(300):
+        losses = measure(torch.tensor(rng.gamma(2.0, np.where(classes == 0, 1.0, 0.2))))
+        found = HeldOutLoss.by(task, torch.arange(100), losses, classes)
+        aims.append(float(found.of_each(asked).mean()))
+        said.append(found.noise(asked))
+    assert np.mean(said) == pytest.approx(np.std(aims), rel=0.15)
+
+
+def test_a_class_of_one_held_out_sample_is_as_noisy_as_the_others():
+    losses = torch.cat([torch.linspace(0, 4, 99), torch.tensor([1.0])]).double()
+    found = HeldOutLoss.by(digit_network(0), torch.arange(100), losses, torch.tensor([0] * 99 + [1]))
+    assert found.noise(torch.tensor([1])) == pytest.approx(float(losses.std()))

@@ -100,7 +100,7 @@ def test_what_is_known_by_heart_gets_answers_of_held_out_samples(network, monkey
     unlearner = Unlearner(network, Predicted(respond=False), guard=None).prepare()
     prepared = unlearner._prepared
     assert not prepared.by_heart
-    monkeypatch.setattr("excise.unlearning.predicted.BY_HEART", -1.0)
+    monkeypatch.setattr("excise.unlearning.held_out_answers.BY_HEART", -1.0)
     done = unlearner.forget(ids)
     assert "by heart" in done.summary()
     first = prepared.network.gradients(network.model, torch.tensor(ids))

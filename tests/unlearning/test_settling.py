@@ -128,13 +128,13 @@ def test_settle_is_yes_or_no(method):
 
 
 def test_the_default_says_that_it_settled(network, threes, monkeypatch):
-    monkeypatch.setattr("excise.unlearning.predicted.BY_HEART", -1.0)  # so that nobody responds
+    monkeypatch.setattr("excise.unlearning.held_out_answers.BY_HEART", -1.0)  # so that nobody responds
     assert "gentle pass" in Unlearner(network).forget(threes).summary()
 
 
 def test_a_model_that_a_pass_alone_would_move_does_not_settle(network, threes, monkeypatch):
     """One that was trained for a moment is not at rest, and knows its samples hardly better than others."""
-    monkeypatch.setattr("excise.unlearning.predicted.BY_HEART", -1.0)  # so that nobody responds
+    monkeypatch.setattr("excise.unlearning.held_out_answers.BY_HEART", -1.0)  # so that nobody responds
     start = network.with_model(fresh(network.model, 5))
     briefly = start.with_model(fit(start, epochs=3, lr=0.1).model)
     prepared = [Unlearner(task).prepare()._prepared for task in (network, briefly)]

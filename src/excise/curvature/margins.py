@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from excise.curvature.rows import Rows
 from excise.curvature.sample_rows import sample_rows
+from excise.errors import InputError
 from excise.slices.slices import Slices
 from excise.task.sharing import rows_over
 from excise.task.task import Batch, Task
@@ -70,12 +71,22 @@ def margins(task: Task, model: nn.Module, ids: Sequence[int] | Tensor, dataset: 
         return Margins(none, none, none.long())
 
     def of_batch(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        found = _margins(task, *task.outputs(model, batch))
+        outputs, targets = task.outputs(model, batch)
+        _require_classes(task.plain_targets(targets), "train_set" if dataset is None else "test_set")
+        found = _margins(task, outputs, targets)
         return found.values, found.weights, found.classes
 
     size = task.batch_size_within_memory(256)
     with torch.no_grad():
         return Margins(*rows_over(task, ids, of_batch, size, "margins", dataset=dataset))
+
+
+def _require_classes(targets: Tensor, name: str) -> None:
+    if targets.ndim != 1 or targets.is_floating_point():
+        raise InputError(
+            f"{name} has targets of shape {tuple(targets.shape)} and type {targets.dtype}, and others have one class "
+            "each, a whole number: give both sets targets of one kind, such as by targets.argmax(1)."
+        )
 
 
 def margin_rows(task: Task, model: nn.Module, slices: Slices, ids: Tensor) -> tuple[Margins, list[Rows]]:

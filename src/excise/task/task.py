@@ -140,6 +140,8 @@ class Task:
             raise InputError(f'features must be "fixed" or None, not {self.features!r}.')
         whole(self.workers, "workers", 0)
         refuse_streams(self.train_set, "train_set")
+        if self.test_set is not None:
+            refuse_streams(self.test_set, "test_set")
         if len(self.train_set) == 0:
             raise InputError("train_set is empty (length 0); pass the samples that the model was trained on.")
         if self.plain_set is not None and len(self.plain_set) != len(self.train_set):

@@ -1,9 +1,14 @@
-"""Answers that a request must not spoil: those to retained samples, and to held-out ones of classes that stay."""
+"""Answers that a request must not spoil: those to retained samples, and to held-out ones of classes that stay.
+
+Which of them are right is watched, and how sure the model is of held-out ones, by their mean loss: networks whose step
+is far too long lose that first.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -18,6 +23,7 @@ MOST_RETAINED, MOST_HELD_OUT, LEAST = 1000, 4000, 128  # that are looked at once
 ASKED_RETAINED, ASKED_HELD_OUT = 500, 1000  # of these, that every request looks at
 HARDLY = 0.1  # the size by which the surest of them are drawn, where the others have up to 0.7 more
 CHANCE = 2.0  # standard deviations of answers that change for no reason
+HARMLESS = 0.01  # rise of the held-out loss: near 0 it can double without harm
 
 
 def right_answers(task: Task, outputs: Tensor, targets: Tensor) -> Tensor | None:
@@ -56,6 +62,34 @@ def points_lost(before: Tensor, after: Tensor, counts: Tensor | None = None) -> 
     return 0.0 if lost <= CHANCE * by_chance else 100 * (lost - by_chance) / float(counts.sum())
 
 
+def loss_risen(before: Tensor, after: Tensor, counts: Tensor | None = None) -> float:
+    """By what share the mean loss has risen, where that is more than 0.01 and than chance, as above.
+
+    >>> loss_risen(torch.ones(100), 1.5 * torch.ones(100)), loss_risen(torch.full((9,), 0.01), torch.full((9,), 0.02))
+    (0.5, 0.0)
+    """
+    shares = torch.ones(len(before)) if counts is None else counts
+    shares = (shares / shares.sum().clamp_min(1e-12)).double()
+    each = (after - before).double()
+    risen = float(shares @ each)
+    if math.isnan(risen) or math.isinf(risen):
+        return math.inf
+    by_chance = float((shares * (each - risen)).norm())
+    if risen <= max(HARMLESS, CHANCE * by_chance):
+        return 0.0
+    return (risen - by_chance) / max(float(shares @ before.double()), 1e-12)
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What a request costs."""
+
+    points: float
+    """Of accuracy, on retained or held-out samples, whichever is more."""
+    loss: float
+    """Share by which the mean loss of held-out samples has risen."""
+
+
 @dataclass(frozen=True)
 class _Seen:
     """Some samples, their classes, and which of them a model answers right."""
@@ -63,13 +97,14 @@ class _Seen:
     ids: Tensor
     classes: Tensor
     right: Tensor
+    losses: Tensor
     leads: Tensor
     """By how much the answer that is given is ahead of the next one."""
     counts: Tensor
     """How many samples each stands for."""
 
     def at(self, which: Tensor) -> _Seen:
-        return _Seen(self.ids[which], self.classes[which], self.right[which], self.leads[which], self.counts[which])
+        return _Seen(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def drawn(self, count: int, seed: int) -> _Seen:
         """So many, of which those that are unsure are drawn rather than others: their answers change first."""
@@ -80,72 +115,84 @@ class _Seen:
 
 @dataclass(frozen=True)
 class Answers:
-    """Which answers of a model to retained and held-out samples are right."""
+    """Which answers of a model to retained and held-out samples are right; all, where targets are no classes."""
 
     retained: _Seen
     held_out: _Seen
 
     @staticmethod
-    def of(task: Task, model: nn.Module, ids: Tensor, seed: int) -> Answers | None:
-        """Of some of these samples and some of the test set; None where targets are no classes."""
+    def of(task: Task, model: nn.Module, ids: Tensor, seed: int) -> Answers:
+        """Of some of these samples and some of the test set."""
         at_once = task.batch_size_within_memory(64)
         retained = _seen(task, model, ids[: max(LEAST, min(MOST_RETAINED, 16 * at_once))])
         order = torch.randperm(_length(task.test_set), generator=torch.Generator().manual_seed(seed))
         held_out = _seen(task, model, order[: max(LEAST, min(MOST_HELD_OUT, 64 * at_once))], task.test_set)
-        if retained is None or held_out is None:
-            return None
         return Answers(retained.drawn(ASKED_RETAINED, seed), held_out.drawn(ASKED_HELD_OUT, seed))
 
     def under(self, task: Task, model: nn.Module) -> Answers:
         """The same samples, answered by another model."""
         retained, held_out = self._now(task, model)
-        if retained is None or held_out is None:
-            return self
         counts = self.retained.counts, self.held_out.counts
         return Answers(replace(retained, counts=counts[0]), replace(held_out, counts=counts[1]))
 
-    def without(self, task: Task, ids: Sequence[int], gone: Collection[int]) -> Answers:
-        """Without the samples that are gone, and without held-out ones of a class that goes with ``ids``."""
+    def without(self, task: Task, ids: Sequence[int], gone: Collection[int], residual: Tensor) -> Answers:
+        """Without the samples that are gone, and without held-out ones of a class of which none of ``residual`` is."""
         stay = self.retained.at(~torch.isin(self.retained.ids, torch.tensor(list(gone), dtype=torch.long)))
-        asked = torch.cat([task.targets_in(batch).reshape(-1).round().long().cpu() for batch in task.batches(ids)])
-        no_longer = asked[~torch.isin(asked, stay.classes)]
+        asked = torch.cat([_classes(task, batch) for batch in task.batches(ids)]).unique()
+        missing = asked[torch.isin(asked, self.held_out.classes) & ~torch.isin(asked, stay.classes)]
+        no_longer = classes_gone(task, missing, residual)
         return Answers(stay, self.held_out.at(~torch.isin(self.held_out.classes, no_longer)))
 
-    def points_lost(self, task: Task, model: nn.Module) -> float:
-        """How many points of accuracy a model loses against this one, where it loses most."""
-        return max(
-            points_lost(before.right, after.right, before.counts)
-            for before, after in zip((self.retained, self.held_out), self._now(task, model), strict=True)
-            if after is not None
-        )
+    def harm(self, task: Task, model: nn.Module) -> Harm:
+        """What a model has lost against this one."""
+        retained, held_out = self._now(task, model)
+        pairs = (self.retained, retained), (self.held_out, held_out)
+        points = max(points_lost(before.right, after.right, before.counts) for before, after in pairs)
+        return Harm(points, loss_risen(self.held_out.losses, held_out.losses, self.held_out.counts))
 
-    def _now(self, task: Task, model: nn.Module) -> tuple[_Seen | None, _Seen | None]:
+    def _now(self, task: Task, model: nn.Module) -> tuple[_Seen, _Seen]:
         """The same samples under another model, each counting once."""
         return _seen(task, model, self.retained.ids), _seen(task, model, self.held_out.ids, task.test_set)
 
 
-def _seen(task: Task, model: nn.Module, ids: Tensor, dataset: Any = None) -> _Seen | None:
-    """What a model says about samples that have a label; None where targets are no classes."""
+def classes_gone(task: Task, classes: Tensor, residual: Tensor) -> Tensor:
+    """Those of the classes of which no retained sample is; it is looked until there is one of each."""
+    gone = classes
+    for batch in task.batches(residual) if len(classes) else ():
+        gone = gone[~torch.isin(gone, _classes(task, batch))]
+        if not len(gone):
+            break
+    return gone
+
+
+def _classes(task: Task, batch: Batch) -> Tensor:
+    """The class of each sample; 0 where targets are none."""
+    targets = task.targets_in(batch)
+    if targets.is_complex() or targets.numel() != len(targets):
+        return torch.zeros(len(targets), dtype=torch.long)
+    return targets.reshape(-1).round().long().cpu()
+
+
+def _seen(task: Task, model: nn.Module, ids: Tensor, dataset: Any = None) -> _Seen:
+    """What a model says about samples that have a label; where targets are no classes all counts as right."""
     if not len(ids):
         none = torch.zeros(0)
-        return _Seen(ids, none.long(), none.bool(), none, none)
+        return _Seen(ids, none.long(), none.bool(), none, none, none)
 
-    def of_batch(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def of_batch(batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         outputs, targets = task.outputs(model, batch)
         plain = task.plain_targets(targets)
-        found = right_answers(task, outputs, plain)
+        found, losses = right_answers(task, outputs, plain), task.plain_losses(outputs, targets).double().cpu()
         if found is None:
-            none = torch.zeros(len(outputs))
-            return torch.full((len(outputs),), torch.inf, dtype=torch.double), none.long(), none
-        return found, plain.reshape(-1).round().long().cpu(), _leads(outputs)
+            same = torch.zeros(len(outputs))
+            return torch.ones_like(losses), same.long(), losses, same
+        return found, plain.reshape(-1).round().long().cpu(), losses, _leads(outputs)
 
     with torch.no_grad():
         size = task.batch_size_within_memory(256)
-        every, labels, leads = rows_over(task, ids, of_batch, size, "answers", dataset=dataset)
-    if bool(every.isinf().any()):
-        return None
+        every, labels, losses, leads = rows_over(task, ids, of_batch, size, "answers", dataset=dataset)
     labelled = ~every.isnan()
-    return _Seen(ids, labels, every > 0, leads, torch.ones(len(ids))).at(labelled)
+    return _Seen(ids, labels, every > 0, losses, leads, torch.ones(len(ids))).at(labelled)
 
 
 def _leads(outputs: Tensor) -> Tensor:

@@ -10,25 +10,25 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from excise.curvature.margins import Margins, margins
-from excise.errors import NeverSupportedError
+from excise.curvature.margins import Margins, has_margins, margins
+from excise.errors import NeverSupportedError, NothingForgotten
 from excise.privacy.head_objective import trained_weights
 from excise.privacy.heads import linear_head
 from excise.task.task import Task, evaluating
 from excise.unlearning.answered import Answered
+from excise.unlearning.answers import classes_gone
 from excise.unlearning.calibrated import Calibrated
 from excise.unlearning.drift import Drift
 from excise.unlearning.exact import Exact, fits_into_memory, why_not_head
 from excise.unlearning.exchangeability import FEWEST_HELD_OUT
-from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.method import Applied, Method, Removal, Workspace, register
-from excise.unlearning.predicted import SAMPLES, Predicted, can_predict
+from excise.unlearning.predicted import SAMPLES, Predicted, why_not_predicted
 from excise.unlearning.selection import AllSlices
 from excise.unlearning.settling import moves_little
 from excise.unlearning.step import Step
 
-BY_HEART = 0.4  # distance (Kolmogorov-Smirnov) of training samples' margins to held-out ones
 MOST_OF_CLASS = 0.05  # share of a class that a request may take before it counts as a part of the class
+MANY = 0.1  # share of the training set, from which on the docs advise to retrain
 NEAR_MINIMUM = 0.03  # share of the weights' length that a model may be away from its minimum to count as trained to it
 NOT_AT_MINIMUM = (
     "the model is linear, but not at the minimum of its objective, where retraining would not end either (method "
@@ -54,7 +54,7 @@ class Prepared:
     known: Margins | None
     """Theirs; None where samples have none."""
     by_heart: bool
-    """Whether their margins are nowhere near those of held-out samples."""
+    """Whether the model is so sure of them that a linear network says nothing about them."""
     made: dict[str, Any]
     linear: bool = False
     """Whether the model is a linear one that was not trained to its minimum."""
@@ -89,20 +89,19 @@ class Auto:
         prepared = Prepared(choose(workspace), ids, None, False, {})
         if isinstance(prepared.usual.method, Exact) and not _is_at_minimum(workspace, prepared, model, ids):
             prepared.usual, prepared.linear = choose(workspace, exactly=False), True
-        if isinstance(prepared.usual.method, Calibrated) and can_predict(workspace):
+        newton = prepared.usual.method
+        if isinstance(newton, Calibrated) and _has_margins(workspace):
             with evaluating(model):
                 answered = Answered.by(workspace, model, ids)
-                if not prepared.linear:
+                if not prepared.linear and why_not_predicted(workspace) is None:
                     made = Predicted().prepare_from(workspace, model, ids[:SAMPLES], answered)
                     prepared.made[_name(Predicted())] = made
-                    network = made.network
+                    network, prepared.by_heart = made.network, made.by_heart
                     prepared.settles = made.full_hold is None and moves_little(
                         workspace.task, model, network.block, ids, network.trace, workspace.seed, answered
                     )
             prepared.known = answered.retained
-            prepared.by_heart = HeldOutAnswers(answered.held_out, answered.retained.values).distance > BY_HEART
-            if prepared.linear and not prepared.by_heart:
-                newton = Calibrated()
+            if _name(Predicted()) not in prepared.made:
                 known = answered.known(workspace.task, ids[: newton.samples(workspace, model)])
                 prepared.made[_name(newton)] = newton.prepare_from(workspace, model, known)
         else:
@@ -116,8 +115,16 @@ class Auto:
         made = _made(workspace, prepared, choice.method, model, prepared.ids[~torch.isin(prepared.ids, earlier)])
         done = choice.method.apply(workspace, made, model, removal)
         said = f"method {_name(choice.method)} was chosen, since {choice.why}"
-        note = NOT_AT_MINIMUM if prepared.linear else ""
-        return dataclasses.replace(done, shortened="; ".join(filter(None, [said, note, done.shortened])))
+        notes = [NOT_AT_MINIMUM if prepared.linear else "", _note_of_many(workspace.task, removal)]
+        return dataclasses.replace(done, shortened="; ".join(filter(None, [said, *notes, done.shortened])))
+
+
+def _note_of_many(task: Task, removal: Removal) -> str:
+    """That so many samples are gone that retraining is better; nothing where they are few."""
+    share = len(removal.gone) / len(task.train_set)
+    if share <= MANY or task.convex:
+        return ""
+    return f"with this request {share:.0%} of the training set is gone, for which retraining is better: errors add up"
 
 
 def choose(workspace: Workspace, *, exactly: bool = True) -> Choice:
@@ -127,7 +134,7 @@ def choose(workspace: Workspace, *, exactly: bool = True) -> Choice:
     """
     task = workspace.task
     if not workspace.has_slices:
-        return Choice(Drift(), "the model can't be sliced")
+        return Choice(Drift(), "the model can't be sliced; a gentle pass, which is left, forgets a part only")
     if task.convex or (exactly and task.convex is None and why_not_head(task) is None):
         if task.weight_decay > 0 and exactly:
             if fits_into_memory(task):
@@ -164,6 +171,11 @@ def _is_at_minimum(workspace: Workspace, prepared: Prepared, model: nn.Module, i
     return float(here.step(kept.inverse, lambda _: True).step.norm()) <= most
 
 
+def _has_margins(workspace: Workspace) -> bool:
+    with evaluating(workspace.task.model):
+        return has_margins(workspace.task, workspace.task.model)
+
+
 def _made(workspace: Workspace, prepared: Prepared, method: Method, model: nn.Module, ids: Tensor) -> Any:
     """What a method prepares, made when a request first asks for it."""
     name = _name(method)
@@ -177,13 +189,23 @@ def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Remo
     if prepared.known is None:
         return prepared.usual
     asked = margins(task, model, removal.ids)
+    asked = asked.at(asked.weights > 0)
+    if not len(asked):
+        raise NothingForgotten(
+            "none of the samples has a label that counts, so that the training learned nothing from their loss; the "
+            "model is as it was."
+        )
     label, most = max(Counter(asked.classes.tolist()).items(), key=lambda pair: pair[1])
     left = prepared.known.at(~torch.isin(prepared.ids, removal.all_gone))
     others = int((left.classes == label).sum()) * len(removal.residual) / max(1, len(left))  # as a sample tells
-    if not bool(torch.isin(left.classes, asked.classes).any()) and _none_is_left(task, asked.classes, removal):
+    if not bool(torch.isin(left.classes, asked.classes).any()) and _none_is_left(task, asked.classes.unique(), removal):
         return Choice(Drift.of_class(), "no sample of their class is left")
     if prepared.linear:
         return Choice(Calibrated(), "of a linear model its direction is right for all requests")
+    if _name(Predicted()) not in prepared.made:
+        return prepared.usual
+    if len(asked) > prepared.made[_name(Predicted())].most_rows:
+        return Choice(Calibrated(), "the gradients of so many samples would not fit into memory at once")
     share = most / (most + others)
     if 2 * most > len(asked) and share > MOST_OF_CLASS:
         return Choice(Predicted(settle=prepared.settles), f"{share:.0%} of class {label} go at once")
@@ -194,8 +216,7 @@ def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Remo
 
 def _none_is_left(task: Task, classes: Tensor, removal: Removal) -> bool:
     """Whether no retained sample at all has one of the classes."""
-    seen = (task.targets_in(batch).cpu() for batch in task.batches(removal.residual))
-    return not any(bool(torch.isin(some, classes).any()) for some in seen)
+    return len(classes_gone(task, classes, removal.residual)) == len(classes)
 
 
 def _name(method: Method) -> str:

@@ -224,8 +224,12 @@ class HeldOutLoss:
 
     mean: float
     by_class: dict[int, float]
-    noise: float
-    """Standard error of the mean."""
+    error: float
+    """Standard error of the mean,"""
+    errors: dict[int, float]
+    """and of those of classes."""
+    no_class: int = -100
+    """The label of samples that have none."""
 
     @staticmethod
     def of(task: Task, model: nn.Module, seed: int) -> HeldOutLoss:
@@ -239,20 +243,38 @@ class HeldOutLoss:
         """From what is known of them: losses as if all samples weighed the same. Those without a label don't count."""
         require_finite(losses, ids.tolist(), "test_set")
         if not _are_classes(labels):
-            return HeldOutLoss(float(losses.mean()), {}, _standard_error(losses))
+            return HeldOutLoss(float(losses.mean()), {}, _standard_error(losses), {})
         has_label = labels != no_class(task.loss_module)
-        if not bool(has_label.any()):
-            raise InputError("test_set has no sample with a label, so it can't tell how well unseen samples are known.")
+        if int(has_label.sum()) < 2:
+            raise InputError(
+                f"test_set has {int(has_label.sum())} samples with a label among {len(labels)}, so it can't tell how "
+                "well unseen samples are known; pass labelled ones."
+            )
         losses, labels = losses[has_label], labels[has_label]
-        by_class = {int(label): float(losses[labels == label].mean()) for label in labels.unique()}
-        return HeldOutLoss(float(losses.mean()), by_class, _standard_error(losses))
+        of_class = {int(label): losses[labels == label] for label in labels.unique()}
+        return HeldOutLoss(
+            mean=float(losses.mean()),
+            by_class={label: float(some.mean()) for label, some in of_class.items()},
+            error=_standard_error(losses),
+            errors={label: _standard_error(some, losses) for label, some in of_class.items()},
+            no_class=no_class(task.loss_module),
+        )
+
+    def noise(self, labels: Tensor) -> float:
+        """Standard error of the mean of what samples of these classes should have."""
+        if not self.by_class or not _are_classes(labels):
+            return self.error
+        classes, counts = labels.unique(return_counts=True)
+        shares = dict(zip(classes.tolist(), (counts / len(labels)).tolist(), strict=True))
+        missing = sum(share for label, share in shares.items() if label not in self.errors)
+        return math.hypot(missing * self.error, *(shares.get(label, 0.0) * one for label, one in self.errors.items()))
 
     def of_each(self, labels: Tensor) -> Tensor:
         """For samples of these classes, the mean loss of held-out ones; a class without any counts as the mean."""
         if not self.by_class or not _are_classes(labels):
             return torch.full((len(labels),), self.mean, dtype=torch.double)
-        known = sum(label in self.by_class for label in labels.tolist())
-        if 2 * known < len(labels):
+        labelled = labels[labels != self.no_class].tolist()
+        if 2 * sum(label in self.by_class for label in labelled) < len(labelled):
             raise InputError(
                 f"test_set has samples of the classes {sorted(self.by_class)} alone, and most retained samples are of "
                 "others, so it can't tell what unseen samples look like: pass held-out samples of the same classes."
@@ -260,8 +282,10 @@ class HeldOutLoss:
         return torch.tensor([self.by_class.get(label, self.mean) for label in labels.tolist()], dtype=torch.double)
 
 
-def _standard_error(losses: Tensor) -> float:
-    return float(losses.std(correction=0) / math.sqrt(len(losses)))
+def _standard_error(losses: Tensor, others: Tensor | None = None) -> float:
+    """Of their mean; a single one is taken to spread as the others do."""
+    spread = losses if others is None or len(losses) > 1 else others
+    return float(spread.std()) / math.sqrt(len(losses))
 
 
 def _are_classes(labels: Tensor) -> bool:

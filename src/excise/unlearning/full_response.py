@@ -131,6 +131,20 @@ class Noticing:
     """How much each counts: its weight and that of those it stands for, as a share of n."""
 
 
+@dataclass(frozen=True)
+class Response:
+    """How the weights change, on the network's block."""
+
+    change: Tensor
+    share: float = 1.0
+    """Of the way from the step to where all have responded, that held-out samples let it go."""
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        return RESPONDED if self.share == 1 else f"{RESPONDED}, {self.share:.0%} of it: held-out samples lose by more"
+
+
 def respond(
     network: Linearised,
     model: nn.Module,
@@ -141,10 +155,10 @@ def respond(
     seed: int,
     power: float = 1.0,
     unseen: Among | None = None,
-) -> Tensor | None:
+) -> Response | None:
     """Move a model from its start by a step, and from there to where retained samples have responded.
 
-    The change of its weights is given, on the network's block; None where nobody responds.
+    None where nobody responds.
 
     Args:
         network: The model as a linear one.
@@ -173,16 +187,17 @@ def respond(
         enough=ENOUGH * slope,
         highest=-WORSE * slope,
     )
-    if unseen is not None:
-        found = _as_far_as_helps(network, model, start, (step, found), unseen)
-    move(model, start, network.block.scatter(found, start))
-    return found
+    ends = step, found
+    share = 1.0 if unseen is None else _as_far_as_helps(network, model, start, ends, unseen)
+    response = Response(torch.lerp(*ends, share), share)
+    move(model, start, network.block.scatter(response.change, start))
+    return response
 
 
 def _as_far_as_helps(
     network: Linearised, model: nn.Module, start: dict[str, Tensor], ends: tuple[Tensor, Tensor], unseen: Among
-) -> Tensor:
-    """The response; if held-out samples clearly lose by it, a point on the way from the step where they lose less."""
+) -> float:
+    """All of the response; if held-out samples clearly lose by it, a share of it by which they lose less."""
 
     def losses_at(share: float) -> Tensor:
         move(model, start, network.block.scatter(torch.lerp(*ends, share), start))
@@ -195,12 +210,12 @@ def _as_far_as_helps(
 
     after, best, most = losses_at(1.0), 1.0, 0.0
     if not beyond_chance(after - unseen.margins.losses):
-        return ends[1]
+        return 1.0
     for share in SHARES:
         gained = beyond_chance(after - losses_at(share))
         if gained > most:
             best, most = share, gained
-    return torch.lerp(*ends, best)
+    return best
 
 
 def _drawn(network: Linearised) -> int:

@@ -17,7 +17,7 @@ from excise._support.sampling import draw_by_loss
 from excise.errors import InputError
 from excise.task.objective import losses_on
 from excise.task.task import Task
-from excise.unlearning.answers import Answers
+from excise.unlearning.answers import Answers, Harm
 from excise.unlearning.convergence import require_finite
 
 MOST, LEAST = 64, 16
@@ -28,7 +28,7 @@ class Guard:
     """How much accuracy a request may cost, and how much the mean loss of retained samples may rise by it."""
 
     factor: float = 1.5
-    """To so many times what it was,"""
+    """To so many times what it was (that of held-out samples by half as much, beyond what may be chance),"""
     rise: float = 0.05
     """or by this much, which may always be: near 0 a loss can double without harm."""
     samples: int | None = None
@@ -48,6 +48,10 @@ class Guard:
     def limit(self, loss: float) -> float:
         """The most that a loss may become."""
         return max(self.factor * loss, loss + self.rise)
+
+    def allows(self, harm: Harm) -> bool:
+        """Whether a request may cost so much."""
+        return harm.points <= self.points and harm.loss <= (self.factor - 1) / 2
 
 
 DEFAULT_GUARD = Guard()
@@ -110,7 +114,7 @@ class Retained:
     gone: frozenset[int]
     """What does not count as retained: all that is forgotten, by this request too."""
     answers: Answers | None = None
-    """Under the model before; None where samples have no classes, or nothing guards them."""
+    """Under the model before; None where nothing guards them."""
 
     @staticmethod
     def unguarded(task: Task) -> Retained:
@@ -144,4 +148,4 @@ class Retained:
         """Whether no more answers are spoilt than the guard allows."""
         if self.guard is None or self.answers is None:
             return True
-        return self.answers.points_lost(self.task, model) <= self.guard.points
+        return self.guard.allows(self.answers.harm(self.task, model))

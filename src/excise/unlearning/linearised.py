@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from excise.curvature import kfac
 from excise.curvature.margins import Margins, margin_rows
+from excise.curvature.rows import parts_of
 from excise.curvature.whitened import WhitenedRows, Whitening
 from excise.errors import InputError
 from excise.slices.slices import Block, Slices
-from excise.task.parameters import trainable
 from excise.task.task import Task
 from excise.unlearning.response import added_pull
 
 DAMPING = 1e-4  # share of the curvature's trace, from which on the right one is looked for
-ROW_BYTES = 2**31  # what the rows of retained samples may take, whitened, where none is an outer product
+ROW_BYTES = 2**30  # what the rows of some samples may take, whitened; as much again is needed for a moment
 RIDGE = 0.01  # share of a kernel's mean diagonal, where margins are to be moved by given amounts
 
 
@@ -89,10 +89,6 @@ class Linearised:
         """(C + damping I)⁻¹ of a vector on the block."""
         return self.curvature.precondition(self.block, self.damping)(vector)
 
-    def most_rows(self, model: nn.Module) -> int:
-        """How many samples' gradients fit."""
-        return max(1, ROW_BYTES // (8 * self.block.size(trainable(model))))
-
     def gradients(self, model: nn.Module, ids: Tensor) -> Gradients:
         """Of samples of the training set."""
         answers, rows = margin_rows(self.task, model, self.slices, ids)
@@ -104,6 +100,14 @@ class Linearised:
                 "check its input and target, or scale the inputs."
             )
         return Gradients(ids, answers, WhitenedRows.of(self.by, rows))
+
+
+def most_rows(task: Task, model: nn.Module, slices: Slices) -> int:
+    """How many samples' gradients fit into memory, by that of the first: outer products take hardly any."""
+    rows = margin_rows(task, model, slices, torch.tensor([0]))[1]
+    leading = sum(units * min(kfac.RANK, width) for units, width in (one.shape for one in rows))
+    values = leading + sum(part.numel() for one in rows for part in parts_of(one))
+    return max(1, ROW_BYTES // (4 * values))
 
 
 @dataclass(frozen=True)

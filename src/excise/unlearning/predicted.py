@@ -14,16 +14,16 @@ from excise._support.checks import require, whole
 from excise._support.sampling import draw_by_loss
 from excise.curvature import kfac
 from excise.curvature.margins import has_margins, margins
-from excise.errors import NeverSupportedError
+from excise.errors import InputError, NeverSupportedError
 from excise.task.parameters import move, trainable
 from excise.task.task import evaluating
 from excise.unlearning.answered import Answered
 from excise.unlearning.blankets import SelectedSlices
 from excise.unlearning.exchangeability import nothing_to_forget
-from excise.unlearning.full_response import HELD_OUT, LOOKED_AT, RESPONDED, Among, Looked, respond, share_left
+from excise.unlearning.full_response import HELD_OUT, LOOKED_AT, Among, Looked, Response, respond, share_left
 from excise.unlearning.held_out_answers import HeldOutAnswers
 from excise.unlearning.hold import Hold, OnTrial, Trial
-from excise.unlearning.linearised import Gradients, Linearised, Request
+from excise.unlearning.linearised import Gradients, Linearised, Request, most_rows
 from excise.unlearning.method import Applied, Removal, Workspace, register
 from excise.unlearning.settling import SETTLED, settle
 from excise.unlearning.step import nothing_forgotten
@@ -31,7 +31,7 @@ from excise.unlearning.suitability import warn_of_untouched
 
 SAMPLES = 4000  # retained ones, among which those that notice a step are looked for
 CURVATURE_SAMPLES = 1000
-BY_HEART = 0.25  # distance of predicted answers to held-out ones (Kolmogorov-Smirnov), from which on they are of no use
+FEWEST_ON_TRIAL = 20  # samples; fewer tell nothing about how a model holds on to them
 ROUNDS = 4  # in which a model is moved to answers that are far from its own; half of it shows whom that harms
 SETTLED_ROUNDS = 2  # the same, where a pass follows
 HARM = 0.01  # rise of a retained sample's loss, from which on its resistance is worth its cost
@@ -67,11 +67,20 @@ class Prepared:
     known_loss: float
     held_out_loss: float
     answers: HeldOutAnswers
+    most_rows: int
+    """Samples whose gradients fit into memory."""
 
     @property
     def by_heart(self) -> bool:
         """Whether the model knows its samples so well that a linear network says nothing about them."""
-        return self.answers.distance > BY_HEART
+        return self.answers.are_needed
+
+    def as_of(self, model: nn.Module) -> Prepared:
+        """The same with answers of the model as earlier requests left it, by which is seen what this one does."""
+        task = self.network.task
+        known = replace(self.known, margins=margins(task, model, self.known.ids))
+        unseen = replace(self.unseen, margins=margins(task, model, self.unseen.ids, task.test_set))
+        return replace(self, known=known, unseen=unseen)
 
     def without(self, model: nn.Module, gone: Tensor) -> Prepared:
         """The same by samples that stay, where some of those on trial go: wrong labels would tell a weaker hold.
@@ -133,11 +142,8 @@ class Predicted:
     def check(self, workspace: Workspace) -> None:
         """Refuse a model that can't be sliced, and a loss without margins."""
         warn_of_untouched(workspace.task.model, workspace.slices)
-        if not can_predict(workspace):
-            raise NeverSupportedError(
-                "method predicted is for models that give every sample one class by cross-entropy without label "
-                "smoothing; take Calibrated() (--method calibrated) or Step() (--method step)."
-            )
+        if (why := why_not_predicted(workspace)) is not None:
+            raise NeverSupportedError(f"{why}; take Calibrated() (--method calibrated) or Step() (--method step).")
 
     def samples(self, workspace: Workspace, model: nn.Module) -> int:  # noqa: ARG002
         """Those among which harmed ones are looked for."""
@@ -154,8 +160,8 @@ class Predicted:
         mass = task.mass(few) / len(few) * len(task.train_set)  # roughly: the hold makes up for it
         network = Linearised.of(task, model, workspace.slices, few, mass=mass, seed=workspace.seed)
         losses, roots = answered.known(task, ids), answered.known(task, ids, torch.sqrt)
-        count, generator = min(self.trial, network.most_rows(model)), torch.Generator().manual_seed(workspace.seed)
-        drawn, inclusion = draw_by_loss(losses.losses, count, generator)
+        most, generator = most_rows(task, model, workspace.slices), torch.Generator().manual_seed(workspace.seed)
+        drawn, inclusion = draw_by_loss(losses.losses, min(self.trial, most), generator)
 
         def tried(network: Linearised) -> Trial:
             samples = network.gradients(model, ids[drawn])
@@ -163,7 +169,7 @@ class Predicted:
 
         trial = tried(network)
         hold, answers = _found(trial, answered)
-        if self.respond and hold.strength and not answers.distance > BY_HEART:
+        if self.respond and hold.strength and not answers.are_needed:
             network = network.damped(network.damping * _less_damped(hold))
             trial = tried(network)
             hold, answers = _found(trial, answered)
@@ -173,7 +179,7 @@ class Predicted:
         even = torch.full((len(answered.held_out),), 1 / len(answered.held_out), dtype=torch.double)
         unseen = Among(answered.held_out_ids, answered.held_out, even).drawn(HELD_OUT, workspace.seed)
         full_hold, left = None, 1.0
-        if self.respond and hold.strength and not answers.distance > BY_HEART:
+        if self.respond and hold.strength and not answers.are_needed:
             known = known.drawn(LOOKED_AT, workspace.seed)
             left = share_left(network, model, on_trial, hold, known, workspace.seed, unseen)
             full_hold = trial.in_full(hold, left)
@@ -191,13 +197,21 @@ class Predicted:
             known_loss=float(losses.losses.mean()),
             held_out_loss=float(losses.aims.mean()),
             answers=answers,
+            most_rows=most,
         )
 
     def apply(self, workspace: Workspace, prepared: Prepared, model: nn.Module, removal: Removal) -> Applied:
         """Move the model to the predicted answers, or as near as the guard allows."""
         removal.stages.begin("predicting answers")
+        if len(removal.ids) > prepared.most_rows:
+            raise InputError(
+                f"ids has {len(removal.ids)} samples, and the gradients of {prepared.most_rows} fit into memory at "
+                "once; ask for fewer at a time, or take Calibrated() (--method calibrated)."
+            )
         if prepared.hold.strength == 0:
             prepared = self._anew(workspace, prepared, model, removal)
+        if removal.gone != set(removal.ids):
+            prepared = prepared.as_of(model)
         every, prepared = SelectedSlices(tuple(range(len(workspace.slices)))), prepared.without(model, removal.all_gone)
         start = copy.deepcopy(trainable(model))
         request, rounds = _request(prepared, model, removal), SETTLED_ROUNDS if self.settle else ROUNDS
@@ -212,14 +226,15 @@ class Predicted:
                 if response is None:
                     _go(prepared, model, start, request, share, rounds)
                 else:
-                    move(model, start, prepared.network.block.scatter(share * response, start))
+                    move(model, start, prepared.network.block.scatter(share * response.change, start))
                 if settled:
                     removal.stages.begin("settling")
                     block, trace = prepared.network.block, prepared.network.trace
                     settle(workspace.task, model, block, removal.residual, trace, removal.seed)
                 losses = removal.retained.of_each(model)
                 if removal.retained.keeps(model, losses):
-                    said = _said(prepared, share, "" if response is None else RESPONDED, SETTLED if settled else "")
+                    responded = "" if response is None else response.said
+                    said = _said(prepared, share, responded, SETTLED if settled else "")
                     return Applied(set(every.numbers), {}, share, said, losses)
                 share *= SHORTER if response is None else LITTLE_SHORTER
         raise nothing_forgotten(workspace, every, removal, "step")
@@ -242,23 +257,34 @@ class Predicted:
         move(model, start, {})
         risen = (now.losses - left.margins.losses).nan_to_num(nan=torch.inf)
         risen[torch.isin(left.ids, request.retained.ids)] = 0.0  # these resist already
-        most = risen.argsort(descending=True)[: min(self.harmed, network.most_rows(model))]
+        most = risen.argsort(descending=True)[: min(self.harmed, prepared.most_rows)]
         harmed = left.ids[most[risen[most] > HARM]]
         return request.with_more(network.gradients(model, harmed)) if len(harmed) else request
 
 
-def can_predict(workspace: Workspace) -> bool:
-    """Whether the method is for such a task."""
-    task = workspace.task
+def why_not_predicted(workspace: Workspace) -> str | None:
+    """Why the method is not for such a task; None where it is."""
+    task, slices = workspace.task, workspace.slices
     with evaluating(task.model):
-        return has_margins(task, task.model) and kfac.can_cache(task, task.model, workspace.slices)
+        if not has_margins(task, task.model) or not kfac.can_cache(task, task.model, slices):
+            return (
+                "method predicted is for models that give every sample one class by cross-entropy without label "
+                "smoothing"
+            )
+        if (rows := most_rows(task, task.model, slices)) < FEWEST_ON_TRIAL:
+            return (
+                f"the model is so large that the gradients of only {rows} samples fit into memory at once, and method "
+                f"predicted needs those of {FEWEST_ON_TRIAL}"
+            )
+    return None
 
 
 def _found(trial: Trial, answered: Answered) -> tuple[Hold, HeldOutAnswers]:
     """How samples hold the weights, and answers for those that are known by heart, whose loss tells no power."""
     hold, on_trial = trial.straight, trial.on_trial
-    answers = HeldOutAnswers(answered.held_out, on_trial.forgotten(hold).values, on_trial.shares)
-    return hold if answers.distance > BY_HEART else trial.bent, answers
+    predicted = on_trial.forgotten(hold)
+    answers = HeldOutAnswers(answered.held_out, predicted, answered.held_out_counts, on_trial.shares)
+    return hold if answers.are_needed else trial.bent, answers
 
 
 def _resisting(on_trial: OnTrial, which: Tensor) -> dict[str, Any]:
@@ -295,7 +321,7 @@ def _go(
 
 def _response(
     prepared: Prepared, model: nn.Module, start: dict[str, Tensor], request: Request, removal: Removal
-) -> Tensor | None:
+) -> Response | None:
     """The change of the weights to where retained samples have responded, if forgotten ones are known less well there.
 
     The model is left somewhere near.
@@ -323,14 +349,18 @@ def _teach(
     wanted = prepared.answers.instead_of(request.predict(prepared.hold(before)).margins, before.classes)
     wanted = before.values + share * (wanted - before.values)
     move(model, start, {})
+    aim = margins(network.task, model, request.retained.ids).values
     step = 0.0 * network.block.gather(start)
     for number in range(rounds):
         now = request  # at first the model is where the request found it
         if number:
             now = Request.of(network.gradients(model, request.forgotten.ids), request.retained, request.among)
         kept = margins(network.task, model, request.retained.ids).values
-        missed = wanted - now.forgotten.margins.values, request.retained.margins.values - kept
-        step = step + now.correction(torch.cat(missed))
+        missed = wanted - now.forgotten.margins.values, aim - kept
+        following = step + now.correction(torch.cat(missed))
+        if not bool(following.isfinite().all()):
+            break  # as near as numbers tell
+        step = following
         move(model, start, network.block.scatter(step, start))
 
 

@@ -379,7 +379,7 @@ class Unlearner(Locked):
             few = None if self.guard is None else self.guard.samples
             self._sample = draw_guard_sample(self.task, self._model, order, generator, few)
             self._sample_losses = self._sample.losses(self.task, self._model)
-        answers = None if self._answers is None else self._answers.without(self.task, asked, gone)
+        answers = None if self._answers is None else self._answers.without(self.task, asked, gone, residual)
         retained = Retained(self.task, self._sample, self.guard, self._sample_losses, gone, answers)
         return Removal(asked, residual, gone, seed, stages, retained)
 

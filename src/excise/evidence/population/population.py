@@ -197,7 +197,10 @@ def _mean_of_groups(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _floor(retrained: Sequence[Piece], seed: int) -> Measured:
-    """The mean over random halves; accuracies and seconds are those of all retrained models."""
+    """The mean over random halves; accuracies and seconds are those of all retrained models.
+
+    Halves are farther apart than as many models as there are would be, for |z| by the root of how many fewer they are.
+    """
     rng, half = np.random.default_rng(seed), len(retrained) // 2
     splits = [rng.permutation(len(retrained)) for _ in range(SPLITS)]
     rows = [
@@ -208,6 +211,7 @@ def _floor(retrained: Sequence[Piece], seed: int) -> Measured:
     def mean(of: Callable[[Measured], float]) -> float:
         return float(np.mean([of(row) for row in rows]))
 
+    of_halves = _mean_of_groups([row.z for row in rows])
     return Measured(
         name="retrained",
         auc=mean(lambda row: row.auc),
@@ -215,7 +219,7 @@ def _floor(retrained: Sequence[Piece], seed: int) -> Measured:
         false_positives=mean(lambda row: row.false_positives),
         klom=_mean_of_groups([row.klom for row in rows]),
         score=mean(lambda row: row.score),
-        z=_mean_of_groups([row.z for row in rows]),
+        z={group: z * math.sqrt(half / len(retrained)) for group, z in of_halves.items()},
         accuracies=_accuracies(retrained),
         seconds=_median(retrained, lambda one: one.seconds),
         preparation=0.0,
