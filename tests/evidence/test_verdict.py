@@ -302,13 +302,17 @@ def test_features_that_stayed_are_hidden_rather_than_forgotten(found):
 
     same = inside(1e-12)
     assert same.verdict.outcome == "partly forgotten"
-    assert "inner features are the original's" in same.verdict.sentence
+    assert "inner features are as the original's" in same.verdict.sentence
     assert level_of(same.verdict, "Inner features") == "bad"
     assert verdict(same, Thresholds(unmoved_feature_distance=1e-13)).outcome in PASSED
     assert level_of(inside(0.01).verdict, "Inner features") == "note"
     assert level_of(inside(0.01, Gap(0.22, 0.8, 0.2)).verdict, "Inner features") == "good"
     assert level_of(inside(0.01, Gap(0.6, 0.8, 0.2)).verdict, "Inner features") == "warning"
     assert level_of(inside(0.01, Gap(0.6, 0.8, float("nan"))).verdict, "Inner features") == "note"
+    nudged = inside(0.01, Gap(0.78, 0.8, 0.2))
+    assert nudged.verdict.outcome == "partly forgotten"
+    assert level_of(nudged.verdict, "Inner features") == "bad"
+    assert verdict(nudged, Thresholds(hidden_feature_share_left=0.99)).outcome in PASSED
 
 
 @pytest.mark.parametrize("outcome", get_args(Outcome))

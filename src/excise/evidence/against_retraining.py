@@ -228,4 +228,7 @@ def _inside(found: Representation, thresholds: Thresholds) -> Finding:
         return Finding("note", INSIDE, text + "The original's differ hardly more, so this says little.")
     outcome = by_share(gap.share, thresholds)
     text += f"{percent(max(0.0, gap.share))} of the original's distance is left."
+    if found.forget is not None and gap.share > thresholds.hidden_feature_share_left:
+        text += " Whatever the answers say: what the features hold of the samples is still there."
+        return Finding("bad", INSIDE, text)
     return Finding("good" if outcome == "forgotten" else "warning", INSIDE, text)

@@ -46,6 +46,9 @@ class Thresholds:
     unmoved_feature_distance: float = 1e-9
     """Up to this distance (1 − CKA) from the original's, inner features are the same: weights that differ by 1 part in
     30,000 move them farther."""
+    hidden_feature_share_left: float = 0.9
+    """Where more of the original's distance to retrained models' features is left on the forgotten samples, their
+    answers alone were changed."""
     unqualified_claim_models: float = 8
     """With fewer retrained models "forgotten" is said to be a weak claim; from here on more of them hardly narrow what
     |z| tells (``experiments/models_for_a_claim.py``)."""

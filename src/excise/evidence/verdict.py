@@ -16,6 +16,7 @@ from excise.evidence.findings import (
     ATTACKS,
     HIDDEN,
     LOWER_IS_BETTER,
+    SIDES,
     USEFUL,
     few,
     few_shot,
@@ -51,7 +52,7 @@ def verdict(audit: Audit, thresholds: Thresholds = USUAL) -> Verdict:
         outcome, finding = first
         findings = (finding, *findings)
     else:
-        outcome = _outcome(audit, weighed, findings)
+        outcome = _outcome(audit, weighed, findings, thresholds)
     claim = _claim(len(audit.retrained), thresholds)
     words = _in_words(audit, outcome, weighed, claim, thresholds)
     return Verdict(outcome, words, findings, claim, remedy(outcome, len(audit.retrained)))
@@ -72,9 +73,9 @@ def _unusable(audit: Audit, thresholds: Thresholds) -> tuple[Outcome, Finding] |
     return None
 
 
-def _outcome(audit: Audit, weighed: Weighed, findings: tuple[Finding, ...]) -> Outcome:
+def _outcome(audit: Audit, weighed: Weighed, findings: tuple[Finding, ...], thresholds: Thresholds) -> Outcome:
     bad = {one.title for one in findings if one.level == "bad"}
-    if USEFUL in bad and (weighed.outcome != "not forgotten" or not _is_known(audit)):
+    if USEFUL in bad and (weighed.outcome != "not forgotten" or not _is_known(audit) or _is_spoilt(audit, thresholds)):
         return "damaged"
     if weighed.astray is not None:
         # softer answers move every sample, and forget none
@@ -101,7 +102,7 @@ def _in_words(audit: Audit, outcome: Outcome, weighed: Weighed, claim: Claim, th
     hidden = any(one.title == INSIDE and one.level == "bad" for one in weighed.findings)
     if outcome == "partly forgotten" and hidden:
         return (
-            f"The model no longer shows the {what}, but its inner features are the original's: what they hold is "
+            f"The model no longer shows the {what}, but its inner features are as the original's: what they hold is "
             "hidden at the output, and not known to be forgotten."
         )
     words = sentence(outcome, len(audit.ids), len(audit.retrained), claim)
@@ -114,6 +115,14 @@ def _is_another_model(audit: Audit, thresholds: Thresholds) -> bool:
     """Whether the model after knows the retained samples much better than the one before: that is not forgetting."""
     gained = audit.unlearned.retain.value - audit.original.retain.value
     return audit.metric not in LOWER_IS_BETTER and gained > thresholds.implausible_accuracy_gained
+
+
+def _is_spoilt(audit: Audit, thresholds: Thresholds) -> bool:
+    """Whether the model itself, and not the original already, is the one that does badly."""
+    pairs = [(getattr(audit.original, side).value, getattr(audit.unlearned, side).value) for side in SIDES]
+    if audit.metric in LOWER_IS_BETTER:
+        return any(after > before * (1 + thresholds.damaging_accuracy_lost) for before, after in pairs)
+    return any(after < before - thresholds.damaging_accuracy_lost for before, after in pairs)
 
 
 def _is_known(audit: Audit) -> bool:
