@@ -68,6 +68,7 @@ from .unlearning.guard import Guard as Guard
 from .unlearning.head import Head as Head
 from .unlearning.head import head as head
 from .unlearning.method import method_names as method_names
+from .unlearning.overlap import OverlapWarning as OverlapWarning
 from .unlearning.paper import PaperStep as PaperStep
 from .unlearning.predicted import Predicted as Predicted
 from .unlearning.private_head import PrivateHead as PrivateHead

@@ -162,3 +162,21 @@ def test_options_are_checked():
         Predicted(trial=0)
     with pytest.raises(InputError, match="points"):
         Guard(points=-1)
+
+
+def test_answers_so_far_away_that_no_number_tells_the_step_leave_nothing_forgotten():
+    """Margins in the hundreds, and a few labels that are wrong: the first correction is no number."""
+
+    def blobs(seed, wrong):
+        generator = torch.Generator().manual_seed(seed)
+        classes = torch.randint(0, 2, (600,), generator=generator)
+        inputs = torch.randn(600, 5, generator=generator) + 100.0 * (2 * classes[:, None] - 1)
+        classes[:wrong] ^= 1
+        return TensorDataset(inputs, classes)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 2))
+    task = Task(model, nn.CrossEntropyLoss(), blobs(1, 4), blobs(2, 7), weight_decay=1e-4)
+    task = task.with_model(fit(task, epochs=5, lr=1e-4, seed=0).model)
+    with pytest.raises(NothingForgotten):
+        Unlearner(task, Predicted()).forget(range(10, 15))

@@ -27,8 +27,10 @@ from excise import (
     Unlearner,
     UntouchedParametersWarning,
 )
+from excise._support.sampling import draw_by_loss
+from excise.task.objective import losses_on
 from excise.task.weights import load_weights
-from excise.unlearning.suitability import gives_other_values
+from excise.unlearning.suitability import gives_other_values, naming_bad_samples
 
 WRONG = list(range(5))  # samples with wrong labels
 pytestmark = pytest.mark.filterwarnings("ignore::excise.NotConvergedWarning", "ignore::DeprecationWarning")
@@ -445,3 +447,13 @@ def test_half_precision_around_a_request_is_left_out():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = Unlearner(task, Step("all")).forget([1, 2])
     assert all(torch.equal(*pair) for pair in zip(alone.model.parameters(), inside.model.parameters(), strict=True))
+
+
+def test_a_sample_that_is_no_number_is_named_wherever_its_loss_is_first_seen():
+    inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    inputs[47, 1] = torch.nan
+    task = Task(nn.Linear(4, 2), nn.CrossEntropyLoss(), TensorDataset(inputs, torch.arange(60) % 2))
+    every = torch.arange(60)
+    losses = losses_on(task, task.model, every)
+    with pytest.raises(InputError, match="sample 47 of train_set"), naming_bad_samples(task, task.model, every):
+        draw_by_loss(losses, 10, torch.Generator())

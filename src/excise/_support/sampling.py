@@ -8,6 +8,10 @@ from torch import Tensor
 from excise.errors import InputError
 
 
+class NotFiniteError(InputError):
+    """Some sizes are no numbers; who knows the samples can say which."""
+
+
 def draw_proportionally(sizes: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Positions of about ``count`` draws, without repetition, and the probability π with which each was included.
 
@@ -19,7 +23,7 @@ def draw_proportionally(sizes: Tensor, count: int, generator: torch.Generator) -
     (0, 1.0, 0.5)
     """
     if not sizes.isfinite().all():
-        raise InputError(
+        raise NotFiniteError(
             f"{int((~sizes.isfinite()).sum())} of {len(sizes)} samples have losses that are not finite numbers; see "
             "whether the model's training diverged, and whether the samples have values that are no numbers."
         )

@@ -123,7 +123,7 @@ class Predicted:
     resisting: int = 64
     """How many of them resist in a request,"""
     harmed: int = 64
-    """and how many of those that a step without their resistance would harm most."""
+    """and, where they don't respond, how many of those that a step without their resistance would harm most."""
     respond: bool = True
     """Whether retained samples respond in full (see ``full_response``), which brings back what the step harms. They
     don't where the model knows its samples by heart."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from excise import processes
+from excise._support.sampling import NotFiniteError
 from excise.errors import ExciseError, InputError, NotYetSupportedError, warn
 from excise.slices.slices import Slices
 from excise.task.fingerprint import sample_digest
@@ -154,7 +155,9 @@ def naming_bad_samples(task: Task, model: nn.Module, ids: Tensor) -> Iterator[No
     """Where work on samples fails because one of them is no number, say which; and where torch lacks a derivative."""
     try:
         yield
-    except (ExciseError, torch.OutOfMemoryError):
+    except (ExciseError, torch.OutOfMemoryError) as error:
+        if isinstance(error, NotFiniteError):
+            _require_finite_losses(task, model, ids)
         raise
     except NotImplementedError as error:
         raise NotYetSupportedError(
@@ -162,6 +165,10 @@ def naming_bad_samples(task: Task, model: nn.Module, ids: Tensor) -> Iterator[No
             "(--method drift --set push=0), which needs none."
         ) from error
     except (RuntimeError, ValueError, ArithmeticError):
-        with processes.alone(), evaluating(model):  # others may be well
-            require_finite(losses_on(task, model, ids), ids.tolist())
+        _require_finite_losses(task, model, ids)
         raise
+
+
+def _require_finite_losses(task: Task, model: nn.Module, ids: Tensor) -> None:
+    with processes.alone(), evaluating(model):  # others may be well
+        require_finite(losses_on(task, model, ids), ids.tolist())
