@@ -426,8 +426,8 @@ def test_the_less_a_model_has_come_to_rest_the_less_its_hold_is_strengthened(tas
     ways = [trial.on_trial.strong_enough(power, trial.losses.rise) for power in (1.0, 0.85, LEAST_POWER)]
     stronger = [trial.in_full(hold, 0.7).strength / hold.strength for hold in ways]
     assert stronger[0] > stronger[1] > stronger[2]
-    half = trial.on_trial.strong_enough(LEAST_POWER, trial.losses.rise / 0.7**0.5, ways[2].strength)
-    assert stronger[2] == pytest.approx(half.strength / ways[2].strength, rel=0.05)
+    less = trial.on_trial.strong_enough(LEAST_POWER, trial.losses.rise / 0.7**0.75, ways[2].strength)
+    assert stronger[2] == pytest.approx(less.strength / ways[2].strength, rel=0.05)
 
 
 def test_samples_with_wrong_labels_do_not_tell_how_they_are_held(task, monkeypatch):

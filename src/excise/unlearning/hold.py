@@ -184,7 +184,7 @@ class Trial:
 
         The less a model has come to rest, the less of it is made up for (see ``full_response``).
         """
-        more = 1 / left ** ((1 + hold.rest) / 2)
+        more = 1 / left ** ((3 + hold.rest) / 4)
         return self.on_trial.strong_enough(hold.power, more * self._aim, hold.strength * more**USUAL_GROWTH)
 
     @property
