@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -48,27 +49,34 @@ class Prepared:
     """What all requests share."""
 
     network: Linearised
-    retained: Gradients
-    among: Tensor
-    """Their kernel."""
     known: Among
     """Retained samples among which those are looked for that notice a step, or where they don't respond, that it
     harms."""
     unseen: Among
     """Held-out samples that tell how far a response goes."""
     trial: Trial
-    """By which was found"""
+    """Retained samples, by which was found"""
     hold: Hold
     """how samples hold the weights,"""
     full_hold: Hold | None
     """and how strongly where retained samples respond in full; None where they don't."""
     left: float
     """Of the rise of forgotten samples' losses, what a response leaves."""
-    known_loss: float
-    held_out_loss: float
     answers: HeldOutAnswers
+    resisting: int
+    """Samples on trial, the first ones, that resist in a request."""
     most_rows: int
     """Samples whose gradients fit into memory."""
+
+    @cached_property
+    def retained(self) -> Gradients:
+        """Those that resist."""
+        return self.trial.on_trial.samples.at(torch.arange(min(self.resisting, len(self.trial.on_trial.samples))))
+
+    @cached_property
+    def among(self) -> Tensor:
+        """Their kernel."""
+        return self.trial.on_trial.among[: len(self.retained), : len(self.retained)]
 
     @property
     def by_heart(self) -> bool:
@@ -100,9 +108,7 @@ class Prepared:
         if found.strength > MUCH_STRONGER * self.hold.strength:  # so that the damping, too, is wrong
             network = self.network.damped(self.network.damping * _less_damped(found))
             stay = stay.by(network, model)
-            found = stay.bent
-            resisting = torch.arange(min(len(self.retained), len(stay.on_trial.samples)))
-            made = replace(self, network=network, **_resisting(stay.on_trial, resisting))
+            found, made = stay.bent, replace(self, network=network, trial=stay)
         return replace(made, hold=found, full_hold=stay.in_full(found, self.left))
 
 
@@ -173,7 +179,6 @@ class Predicted:
             network = network.damped(network.damping * _less_damped(hold))
             trial = tried(network)
             hold, answers = _found(trial, answered)
-        on_trial, resisting = trial.on_trial, torch.arange(min(self.resisting, len(drawn)))
         shares = torch.full((len(ids),), len(task.train_set) / (mass * len(ids)), dtype=torch.double)
         known = Among(ids, answered.retained.at(torch.arange(len(ids))), shares)
         even = torch.full((len(answered.held_out),), 1 / len(answered.held_out), dtype=torch.double)
@@ -181,22 +186,20 @@ class Predicted:
         full_hold, left = None, 1.0
         if self.respond and hold.strength and not answers.are_needed:
             known = known.drawn(LOOKED_AT, workspace.seed)
-            left = share_left(network, model, on_trial, hold, known, workspace.seed, unseen)
+            left = share_left(network, model, trial.on_trial, hold, known, workspace.seed, unseen)
             full_hold = trial.in_full(hold, left)
         else:
             known = known.with_smaller_margins()
         return Prepared(
             network=network,
-            **_resisting(on_trial, resisting),
             known=known,
             unseen=unseen,
             trial=trial,
             hold=hold,
             full_hold=full_hold,
             left=left,
-            known_loss=float(losses.losses.mean()),
-            held_out_loss=float(losses.aims.mean()),
             answers=answers,
+            resisting=self.resisting,
             most_rows=most,
         )
 
@@ -245,7 +248,8 @@ class Predicted:
         if len(stay.ids) and stay.rise > 0:
             prepared = self.prepare_from(workspace, model, stay.ids, Answered.by(workspace, model, stay.ids))
         if prepared.hold.strength == 0:
-            raise nothing_to_forget(prepared.known_loss, prepared.held_out_loss)
+            found = prepared.trial.losses
+            raise nothing_to_forget(float(found.losses.mean()), float(found.aims.mean()))
         return prepared
 
     def _with_harmed(
@@ -285,11 +289,6 @@ def _found(trial: Trial, answered: Answered) -> tuple[Hold, HeldOutAnswers]:
     predicted = on_trial.forgotten(hold)
     answers = HeldOutAnswers(answered.held_out, predicted, answered.held_out_counts, on_trial.shares)
     return hold if answers.are_needed else trial.bent, answers
-
-
-def _resisting(on_trial: OnTrial, which: Tensor) -> dict[str, Any]:
-    """Those of the samples on trial that resist in a request, and their kernel."""
-    return {"retained": on_trial.samples.at(which), "among": on_trial.among[which][:, which]}
 
 
 def _less_damped(hold: Hold) -> float:
