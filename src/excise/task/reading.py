@@ -67,6 +67,14 @@ def samples_at(data: Any, ids: Sequence[int] | Tensor) -> Any:
     return found
 
 
+def part(data: Any, ids: Tensor, *, keep: bool) -> Any:
+    """Some samples as a set: read now, if they are to be kept and the set does not give several as a whole."""
+    if keep and isinstance(data, TensorDataset):
+        return TensorDataset(*data[ids])
+    found = samples_at(data, ids) if keep else None
+    return found if isinstance(found, list) else Subset(data, ids.tolist())
+
+
 def give_back(data: Any) -> None:
     """Let the system take back what was read of files that the set has mapped; the next reading maps it again."""
     while isinstance(data, Subset):

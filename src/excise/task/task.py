@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import TensorDataset
 
 from excise._support.checks import whole
 from excise.errors import InputError
@@ -48,6 +48,7 @@ from excise.task.precision import fitting, in_single
 from excise.task.reading import (
     ahead,
     helpful_workers,
+    part,
     read,
     read_before,
     reading_ahead,
@@ -136,12 +137,11 @@ class Task:
         sets = ("train_set", self.train_set), ("test_set", self.test_set), ("plain_set", self.plain_set)
         for name, data in sets:
             refuse_tables(data, name)
+            if data is not None:
+                refuse_streams(data, name)
         if self.features not in (None, "fixed"):
             raise InputError(f'features must be "fixed" or None, not {self.features!r}.')
         whole(self.workers, "workers", 0)
-        refuse_streams(self.train_set, "train_set")
-        if self.test_set is not None:
-            refuse_streams(self.test_set, "test_set")
         if len(self.train_set) == 0:
             raise InputError("train_set is empty (length 0); pass the samples that the model was trained on.")
         if self.plain_set is not None and len(self.plain_set) != len(self.train_set):
@@ -261,20 +261,15 @@ class Task:
     def only(self, ids: Sequence[int] | Tensor) -> Task:
         """The same objective on these samples alone, at positions 0, 1, …; read once and kept, unless they are many."""
         chosen = torch.as_tensor(ids, dtype=torch.long)
-        data: Any = self._kept(chosen) if self.fits_into_memory(len(chosen)) else None
-        data = Subset(self.samples, chosen.tolist()) if data is None else data
+        data = self._part(chosen)
         other = replace(self, train_set=data, plain_set=None, retrain=None, keys=None)
         for name in ("loss_module", "_sample_losses", "loss_scale", "_input_size"):  # those of the whole set
             vars(other)[name] = getattr(self, name)
         return other
 
     @asked("train_set")
-    def _kept(self, ids: Tensor) -> TensorDataset | list[Any] | None:
-        """Some samples, read now; None of a set that gives several as a whole, which can't be taken apart."""
-        if isinstance(self.samples, TensorDataset):
-            return TensorDataset(*self.samples[ids])
-        found = samples_at(self.samples, ids)
-        return found if isinstance(found, list) else None
+    def _part(self, ids: Tensor) -> Any:
+        return part(self.samples, ids, keep=self.fits_into_memory(len(ids)))
 
     def ends_in(self, layer: nn.Module) -> bool:
         """Whether the layer's output is the model's, for the first samples at least."""
