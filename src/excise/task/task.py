@@ -261,8 +261,7 @@ class Task:
     def only(self, ids: Sequence[int] | Tensor) -> Task:
         """The same objective on these samples alone, at positions 0, 1, …; read once and kept, unless they are many."""
         chosen = torch.as_tensor(ids, dtype=torch.long)
-        data = self._part(chosen)
-        other = replace(self, train_set=data, plain_set=None, retrain=None, keys=None)
+        other = replace(self, train_set=self._part(chosen), plain_set=None, retrain=None, keys=None)
         for name in ("loss_module", "_sample_losses", "loss_scale", "_input_size"):  # those of the whole set
             vars(other)[name] = getattr(self, name)
         return other
