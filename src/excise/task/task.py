@@ -137,7 +137,7 @@ class Task:
         sets = ("train_set", self.train_set), ("test_set", self.test_set), ("plain_set", self.plain_set)
         for name, data in sets:
             refuse_tables(data, name)
-            if data is not None:
+            if data is not None or name == "train_set":
                 refuse_streams(data, name)
         if self.features not in (None, "fixed"):
             raise InputError(f'features must be "fixed" or None, not {self.features!r}.')

@@ -65,11 +65,11 @@ def points_lost(before: Tensor, after: Tensor, counts: Tensor | None = None) -> 
 def loss_risen(before: Tensor, after: Tensor, counts: Tensor | None = None) -> float:
     """By what share the mean loss has risen, where that is more than 0.01 and than chance, as above.
 
-    >>> loss_risen(torch.ones(100), 1.5 * torch.ones(100)), loss_risen(torch.full((9,), 0.01), torch.full((9,), 0.02))
+    >>> round(loss_risen(torch.ones(100), 1.5 * torch.ones(100)), 6), loss_risen(torch.zeros(9), torch.full((9,), 0.01))
     (0.5, 0.0)
     """
-    shares = torch.ones(len(before)) if counts is None else counts
-    shares = (shares / shares.sum().clamp_min(1e-12)).double()
+    shares = torch.ones(len(before)).double() if counts is None else counts.double()
+    shares = shares / shares.sum().clamp_min(1e-12)
     each = (after - before).double()
     risen = float(shares @ each)
     if math.isnan(risen) or math.isinf(risen):
