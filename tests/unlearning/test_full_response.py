@@ -549,5 +549,5 @@ def test_a_later_request_is_held_against_the_model_as_it_is_then(task, monkeypat
 
 
 def test_how_far_held_out_samples_let_a_response_go_is_said():
-    assert "70% of it" in Response(torch.zeros(1), 0.7).said
+    assert "70% of the way" in Response(torch.zeros(1), 0.7).said
     assert "%" not in Response(torch.zeros(1)).said

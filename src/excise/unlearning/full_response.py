@@ -142,7 +142,12 @@ class Response:
     @property
     def said(self) -> str:
         """In words."""
-        return RESPONDED if self.share == 1 else f"{RESPONDED}, {self.share:.0%} of it: held-out samples lose by more"
+        if self.share == 1:
+            return RESPONDED
+        return (
+            f"retained samples responded, {self.share:.0%} of the way, since held-out samples lose by more; that brings "
+            "back what the step harms"
+        )
 
 
 def respond(
