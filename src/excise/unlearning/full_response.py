@@ -145,8 +145,8 @@ class Response:
         if self.share == 1:
             return RESPONDED
         return (
-            f"retained samples responded, {self.share:.0%} of the way, since held-out samples lose by more; that brings "
-            "back what the step harms"
+            f"retained samples responded, {self.share:.0%} of the way, since held-out samples lose by more; that "
+            "brings back what the step harms"
         )
 
 
