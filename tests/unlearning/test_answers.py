@@ -162,6 +162,17 @@ def test_a_rise_that_may_be_chance_does_not_count():
     assert loss_risen(before, torch.full((100,), torch.nan)) == math.inf
 
 
+def test_samples_that_had_no_finite_loss_do_not_tell_a_rise():
+    """Without them it is what it would be; and a model that rules them out is not taken for harmed by every step."""
+    before = torch.linspace(0.5, 1.5, 100)
+    after, counts = 1.5 * before, torch.linspace(1, 3, 100)
+    for none in (torch.inf, torch.nan):
+        more = [torch.cat([one, torch.full((7,), none)]) for one in (before, after)]
+        assert loss_risen(*more) == pytest.approx(loss_risen(before, after))
+        assert loss_risen(*more, torch.cat([counts, torch.ones(7)])) == pytest.approx(loss_risen(before, after, counts))
+        assert loss_risen(more[0], more[0]) == 0.0
+
+
 def test_samples_without_a_label_are_left_out(network):
     images, labels = network.train_set.tensors
     some = labels.clone()

@@ -18,6 +18,7 @@ from excise import (
     Predicted,
     Step,
     Unlearner,
+    exact_fit,
     fit,
 )
 from excise.unlearning import linearised
@@ -155,3 +156,17 @@ def test_it_says_that_for_so_many_samples_retraining_is_better(network):
     unlearner = Unlearner(network, guard=None)
     assert "retraining is better" not in unlearner.forget(range(10)).summary()
     assert "with this request 13% of the training set is gone" in unlearner.forget(range(20, 50)).summary()
+    images, labels = network.train_set.tensors
+    linear = replace(network, model=nn.Linear(64, 10), train_set=TensorDataset(images, labels), weight_decay=0.01)
+    exactly = Unlearner(linear.with_model(exact_fit(linear).model)).forget(range(60))
+    assert "method exact was chosen" in exactly.summary()
+    assert "retraining is better" not in exactly.summary()  # it is what retraining gives
+
+
+def test_samples_without_a_label_count_towards_what_must_fit(network):
+    images, labels = network.train_set.tensors
+    some = labels.clone()
+    some[:4] = -100
+    unlearner = Unlearner(replace(network, train_set=TensorDataset(images, some))).prepare()
+    object.__setattr__(unlearner._prepared.made["predicted"], "most_rows", 5)
+    assert "method calibrated was chosen" in unlearner.forget(range(8)).summary()

@@ -65,19 +65,22 @@ def points_lost(before: Tensor, after: Tensor, counts: Tensor | None = None) -> 
 def loss_risen(before: Tensor, after: Tensor, counts: Tensor | None = None) -> float:
     """By what share the mean loss has risen, where that is more than 0.01 and than chance, as above.
 
+    What had no finite loss before, such as a sample of a class that a model rules out, can't tell.
+
     >>> round(loss_risen(torch.ones(100), 1.5 * torch.ones(100)), 6), loss_risen(torch.zeros(9), torch.full((9,), 0.01))
     (0.5, 0.0)
     """
-    shares = torch.ones(len(before)).double() if counts is None else counts.double()
-    shares = shares / shares.sum().clamp_min(1e-12)
-    each = (after - before).double()
+    told = before.isfinite()
+    shares = told.double() if counts is None else told * counts.double()
+    shares = (shares / shares.sum().clamp_min(1e-12))[told]
+    before, each = before[told].double(), (after - before)[told].double()
     risen = float(shares @ each)
-    if math.isnan(risen) or math.isinf(risen):
+    if not math.isfinite(risen):
         return math.inf
     by_chance = float((shares * (each - risen)).norm())
     if risen <= max(HARMLESS, CHANCE * by_chance):
         return 0.0
-    return (risen - by_chance) / max(float(shares @ before.double()), 1e-12)
+    return (risen - by_chance) / max(float(shares @ before), 1e-12)
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,8 @@ class Auto:
         made = _made(workspace, prepared, choice.method, model, prepared.ids[~torch.isin(prepared.ids, earlier)])
         done = choice.method.apply(workspace, made, model, removal)
         said = f"method {_name(choice.method)} was chosen, since {choice.why}"
-        notes = [NOT_AT_MINIMUM if prepared.linear else "", _note_of_many(workspace.task, removal)]
+        exact = isinstance(choice.method, Exact)
+        notes = [NOT_AT_MINIMUM if prepared.linear else "", "" if exact else _note_of_many(workspace.task, removal)]
         return dataclasses.replace(done, shortened="; ".join(filter(None, [said, *notes, done.shortened])))
 
 
@@ -204,7 +205,7 @@ def _for_request(task: Task, prepared: Prepared, model: nn.Module, removal: Remo
         return Choice(Calibrated(), "of a linear model its direction is right for all requests")
     if _name(Predicted()) not in prepared.made:
         return prepared.usual
-    if len(asked) > prepared.made[_name(Predicted())].most_rows:
+    if len(removal.ids) > prepared.made[_name(Predicted())].most_rows:
         return Choice(Calibrated(), "the gradients of so many samples would not fit into memory at once")
     share = most / (most + others)
     if 2 * most > len(asked) and share > MOST_OF_CLASS:

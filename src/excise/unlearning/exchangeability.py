@@ -33,7 +33,7 @@ from excise.curvature.strategies import InverseCurvature
 from excise.errors import InputError, NothingForgotten
 from excise.slices.slices import Block
 from excise.task import objective
-from excise.task.losses import no_class
+from excise.task.losses import NO_CLASS, no_class
 from excise.task.parameters import move, trainable
 from excise.task.sharing import rows_over
 from excise.task.task import Batch, Task
@@ -228,7 +228,7 @@ class HeldOutLoss:
     """Standard error of the mean,"""
     errors: dict[int, float]
     """and of those of classes."""
-    no_class: int = -100
+    no_class: int = NO_CLASS
     """The label of samples that have none."""
 
     @staticmethod

@@ -348,13 +348,13 @@ def _teach(
     wanted = prepared.answers.instead_of(request.predict(prepared.hold(before)).margins, before.classes)
     wanted = before.values + share * (wanted - before.values)
     move(model, start, {})
-    aim = margins(network.task, model, request.retained.ids).values
+    now = request  # at first the model is where the request found it
+    aim = kept = margins(network.task, model, request.retained.ids).values
     step = 0.0 * network.block.gather(start)
     for number in range(rounds):
-        now = request  # at first the model is where the request found it
         if number:
             now = Request.of(network.gradients(model, request.forgotten.ids), request.retained, request.among)
-        kept = margins(network.task, model, request.retained.ids).values
+            kept = margins(network.task, model, request.retained.ids).values
         missed = wanted - now.forgotten.margins.values, aim - kept
         following = step + now.correction(torch.cat(missed))
         if not bool(following.isfinite().all()):

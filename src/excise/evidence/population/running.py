@@ -33,9 +33,8 @@ from excise.unlearning.unlearner import Unlearner
 MOST_RETAINED, MOST_TEST = 1000, 2000  # samples whose margins are kept
 PAUSE = 0.5  # seconds between looks at what other processes are making
 RETRAINED = 500 * SEEDS  # added to seeds of retrained models: no audit or original has the same
-CODE = (  # what an outcome depends on
-    *("_support", "baselines", "curvature", "privacy", "slices", "statistics", "task", "training", "unlearning"),
-)
+CODE = ("_support", "baselines", "curvature", "privacy", "slices", "statistics", "task", "training", "unlearning")
+"""Packages that an outcome depends on."""
 Job = tuple[str, int, Path]
 """A piece to be made: whose it is, its number and its file."""
 Pieces = dict[str, list[Piece]]
